@@ -1,0 +1,5 @@
+file(GLOB lg_cli_sources CONFIGURE_DEPENDS src/cli/*.c)
+if(lg_cli_sources)
+  add_executable(ligature ${lg_cli_sources})
+  target_link_libraries(ligature PRIVATE lg_api lg_base)
+endif()

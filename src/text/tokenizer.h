@@ -1,0 +1,57 @@
+/* Byte-level BPE: text to ids and back. A tokenizer is immutable after it is made and may be used by many threads. */
+#ifndef LG_TEXT_TOKENIZER_H
+#define LG_TEXT_TOKENIZER_H
+
+#include "base/status.h"
+#include "base/str.h"
+
+typedef struct Tokenizer Tokenizer;
+
+/* From the bytes of Hugging Face's tokenizer.json. */
+LgStatus tokenizer_from_json(LgStr json, Tokenizer **out, LgError *err);
+
+/* The vocabulary as GGUF's metadata has it (this level does not know GGUF). Copied. */
+typedef struct TokenizerVocab {
+    LgStr model; /* tokenizer.ggml.model: "gpt2" is served */
+    LgStr pre;   /* tokenizer.ggml.pre: names the pre-tokenizer pattern */
+    const LgStr *tokens;
+    size_t token_count;
+    const int32_t *types; /* GGUF's token types: 1 normal, 3 control, 4 user-defined, …; NULL: all normal */
+    const LgStr *merges;  /* "left right" */
+    size_t merge_count;
+} TokenizerVocab;
+LgStatus tokenizer_from_vocab(const TokenizerVocab *vocab, Tokenizer **out, LgError *err);
+
+void tokenizer_destroy(Tokenizer *t);
+
+size_t tokenizer_vocab_count(const Tokenizer *t);
+int32_t tokenizer_id(const Tokenizer *t, LgStr token); /* the id of a token's text (as stored), or -1 */
+bool tokenizer_is_special(const Tokenizer *t, int32_t id);
+
+typedef struct TokenIds {
+    int32_t *ids;
+    size_t count, cap;
+} TokenIds;
+void token_ids_clear(TokenIds *ids);
+
+/* Appends. special_as_text: the texts of special tokens are ordinary text. text must be UTF-8 (else LG_BAD_INPUT with the offset). */
+LgStatus tokenizer_encode(const Tokenizer *t, LgStr text, bool special_as_text, TokenIds *out, LgError *err);
+
+/* Appends the text of ids; bytes that do not complete a code point become U+FFFD, as in Hugging Face's decode. */
+LgStatus tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t count, bool skip_special, Buf *out,
+                          LgError *err);
+
+/* Streaming: pushes one id and appends what is certain, never a part of a code point. finish appends what is left.
+ * The concatenation of all pieces equals tokenizer_decode of all ids. */
+typedef struct Detok {
+    const Tokenizer *tokenizer;
+    bool skip_special;
+    char pending[8];
+    size_t pending_len;
+    /* an implementation may need more: add fields here */
+} Detok;
+void detok_init(Detok *d, const Tokenizer *t, bool skip_special);
+LgStatus detok_push(Detok *d, int32_t id, Buf *out, LgError *err);
+void detok_finish(Detok *d, Buf *out);
+
+#endif
