@@ -1,0 +1,56 @@
+/* What the engine runs: a program on a back end. One interface for the compiled CPU program, the interpreter and CUDA. */
+#ifndef LG_BACKEND_RUNNER_H
+#define LG_BACKEND_RUNNER_H
+
+#include "base/config.h"
+#include "ir/adapter.h"
+#include "ir/bind.h"
+#include "ir/plan.h"
+#include "ir/provenance.h"
+#include "ir/step.h"
+
+typedef struct Runner Runner;
+
+typedef struct RunnerOps {
+    const char *backend; /* "cpu", "interp" */
+    /* Storage for KV pages [0, pages): grows, keeps what is there. */
+    LgStatus (*kv_reserve)(Runner *r, int32_t pages, LgError *err);
+    /* logits: [samples, vocab] f32. One step at a time. */
+    LgStatus (*step)(Runner *r, const Step *step, float *logits, LgError *err);
+    /* The adapter must outlive its slot. Never blocks a step for long; call between steps. */
+    LgStatus (*adapter_install)(Runner *r, const AdapterData *adapter, int32_t *slot, LgError *err);
+    void (*adapter_remove)(Runner *r, int32_t slot);
+    void (*close)(Runner *r);
+} RunnerOps;
+
+struct Runner {
+    const RunnerOps *ops;
+    Provenance provenance;
+    char digest[65];       /* of the plan: program, config dims, store type, back end, level */
+    uint64_t kv_page_bytes;
+    int32_t rows_max;      /* rows that one step may have */
+    int32_t vocab;         /* columns of the logits */
+    double compile_s;      /* seconds spent compiling; 0 from the cache */
+    const char *level;     /* "generic", "avx2", … */
+};
+
+typedef struct RunnerOptions {
+    const LangProgram *program; /* after lang_rewrite_lora */
+    const Binding *binding;
+    bool store_f32;
+    int threads;               /* 0: the machine's */
+    int32_t rows_max;          /* 0: 512 */
+    const char *level;         /* NULL: the best of this machine; "generic", "avx2" force one */
+    const char *cache_dir;     /* compiled programs */
+    const char *compiler;      /* NULL: "cc" */
+    const char *program_file;  /* a program compiled ahead of time; NULL: compile or take from the cache */
+    bool require_cache;        /* fail, naming what differs, instead of compiling */
+} RunnerOptions;
+
+LgStatus runner_open_cpu(const RunnerOptions *o, Runner **out, LgError *err);
+LgStatus runner_open_interp(const RunnerOptions *o, Runner **out, LgError *err);
+
+/* Compiles without running: writes the shared object (program_file path = out_path). The binding may be NULL. */
+LgStatus runner_compile_cpu(const RunnerOptions *o, const char *out_path, LgError *err);
+
+#endif
