@@ -1,4 +1,5 @@
-/* JSON through jansson: duplicates rejected, depth bounded, integers past 64 bits read as reals. */
+/* JSON through jansson: duplicates rejected, depth bounded, integers past 64 bits read as reals.
+ * Strings may hold \u0000 (texts do): read them by lg_json_string, which knows their length. */
 #ifndef LG_BASE_JSON_H
 #define LG_BASE_JSON_H
 

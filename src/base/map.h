@@ -2,12 +2,14 @@
 #ifndef LG_BASE_MAP_H
 #define LG_BASE_MAP_H
 
+#include "base/arena.h"
 #include "base/str.h"
 
 typedef struct MapEntry MapEntry;
 typedef struct Map {
     MapEntry *entries;
     size_t count, cap;
+    Arena keys;
 } Map;
 
 void map_init(Map *m);

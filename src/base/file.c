@@ -1,0 +1,170 @@
+/* Files. Only regular files are read: a pipe or a device in a model folder would block or never
+ * end. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static LgStatus fail_errno(LgError *err, const char *what, const char *path) {
+    int code = errno;
+    LgStatus status = code == ENOENT || code == ENOTDIR ? LG_NOT_FOUND : LG_IO;
+    char words[128];
+    return lg_fail(err, status, 0, "cannot %s \"%s\": %s", what, path,
+                   strerror_r(code, words, sizeof words));
+}
+
+static LgStatus open_regular(const char *path, int *fd_out, size_t *size, LgError *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return fail_errno(err, "open", path);
+    struct stat st;
+    LgStatus status = LG_OK;
+    if (fstat(fd, &st) != 0)
+        status = fail_errno(err, "examine", path);
+    else if (!S_ISREG(st.st_mode))
+        status = lg_fail(err, LG_IO, 0, "cannot read \"%s\": it is %s, not a regular file", path,
+                         S_ISDIR(st.st_mode) ? "a folder" : "a device, pipe or socket");
+    if (status != LG_OK) {
+        close(fd);
+        return status;
+    }
+    *fd_out = fd;
+    *size = (size_t)st.st_size;
+    return LG_OK;
+}
+
+LgStatus file_map_open(const char *path, FileMap *out, LgError *err) {
+    int fd;
+    size_t size;
+    LG_TRY(open_regular(path, &fd, &size, err));
+    void *data = NULL;
+    LgStatus status = LG_OK;
+    if (size) {
+        data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED)
+            status = fail_errno(err, "map", path);
+    }
+    close(fd);
+    if (status == LG_OK)
+        *out = (FileMap){.data = data, .size = size};
+    return status;
+}
+
+void file_map_close(FileMap *m) {
+    if (m->data)
+        munmap((void *)(uintptr_t)m->data, m->size);
+    *m = (FileMap){0};
+}
+
+LgStatus file_read(const char *path, size_t max_bytes, Buf *out, LgError *err) {
+    int fd;
+    size_t size;
+    LG_TRY(open_regular(path, &fd, &size, err));
+    buf_reset(out);
+    LgStatus status = LG_OK;
+    char chunk[16384];
+    for (;;) {
+        ssize_t n = read(fd, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            status = fail_errno(err, "read", path);
+        if (n <= 0)
+            break;
+        if ((size_t)n > max_bytes - out->len) {
+            status = lg_fail(err, LG_LIMIT, 0, "\"%s\" is larger than the %zu bytes that are read",
+                             path, max_bytes);
+            break;
+        }
+        buf_append(out, chunk, (size_t)n);
+        if (out->failed) {
+            status = lg_fail_memory(err);
+            break;
+        }
+    }
+    close(fd);
+    return status;
+}
+
+static bool write_all(int fd, const char *data, size_t bytes) {
+    while (bytes) {
+        ssize_t n = write(fd, data, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+LgStatus file_write_atomic(const char *path, const void *data, size_t bytes, LgError *err) {
+    Buf temp;
+    buf_init(&temp);
+    buf_printf(&temp, "%s.XXXXXX", path);
+    if (temp.failed) {
+        buf_clear(&temp);
+        return lg_fail_memory(err);
+    }
+    int fd = mkostemp(temp.data, O_CLOEXEC);
+    if (fd < 0) {
+        buf_clear(&temp);
+        return fail_errno(err, "create", path);
+    }
+    bool ok = write_all(fd, data, bytes) && fchmod(fd, 0644) == 0 && fsync(fd) == 0;
+    int code = errno;
+    if (close(fd) != 0 && ok) {
+        ok = false;
+        code = errno;
+    }
+    if (ok && rename(temp.data, path) != 0) {
+        ok = false;
+        code = errno;
+    }
+    LgStatus status = LG_OK;
+    if (!ok) {
+        unlink(temp.data);
+        errno = code;
+        status = fail_errno(err, "write", path);
+    }
+    buf_clear(&temp);
+    return status;
+}
+
+bool file_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool file_is_dir(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+LgStatus file_mkdirs(const char *path, LgError *err) {
+    Buf part;
+    buf_init(&part);
+    LgStatus status = LG_OK;
+    size_t len = strlen(path);
+    for (size_t i = 1; i <= len && status == LG_OK; i++) {
+        if (i < len && path[i] != '/')
+            continue;
+        buf_reset(&part);
+        buf_append(&part, path, i);
+        if (part.failed)
+            status = lg_fail_memory(err);
+        else if (mkdir(part.data, 0777) != 0 && !file_is_dir(part.data))
+            status = fail_errno(err, "create the folder", part.data);
+    }
+    buf_clear(&part);
+    return status;
+}

@@ -1,0 +1,204 @@
+/* Views and growable buffers. */
+#include "base/str.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+
+LgStr lg_str(const char *zero_terminated) {
+    return (LgStr){zero_terminated, zero_terminated ? strlen(zero_terminated) : 0};
+}
+
+bool lg_str_eq(LgStr a, LgStr b) {
+    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+bool lg_str_eq_c(LgStr a, const char *b) {
+    return lg_str_eq(a, lg_str(b));
+}
+
+bool lg_str_starts(LgStr s, const char *prefix) {
+    size_t len = strlen(prefix);
+    return s.len >= len && lg_str_eq((LgStr){s.ptr, len}, (LgStr){prefix, len});
+}
+
+bool lg_str_ends(LgStr s, const char *suffix) {
+    size_t len = strlen(suffix);
+    return s.len >= len && lg_str_eq(lg_str_sub(s, s.len - len, len), (LgStr){suffix, len});
+}
+
+int lg_str_cmp(LgStr a, LgStr b) {
+    size_t len = a.len < b.len ? a.len : b.len;
+    int order = len ? memcmp(a.ptr, b.ptr, len) : 0;
+    if (order == 0)
+        order = (a.len > b.len) - (a.len < b.len);
+    return order;
+}
+
+LgStr lg_str_sub(LgStr s, size_t from, size_t len) {
+    if (from > s.len)
+        from = s.len;
+    if (len > s.len - from)
+        len = s.len - from;
+    return (LgStr){s.ptr ? s.ptr + from : NULL, len};
+}
+
+/* cap counts the bytes before the closing zero; 0 means that data is the shared empty string, which
+ * is never written. */
+void buf_init(Buf *b) {
+    *b = (Buf){.data = (char *)""};
+}
+
+void buf_clear(Buf *b) {
+    if (b->cap)
+        lg_free(b->data);
+    buf_init(b);
+}
+
+void buf_reset(Buf *b) {
+    b->len = 0;
+    b->failed = false;
+    if (b->cap)
+        b->data[0] = 0;
+}
+
+static bool buf_reserve(Buf *b, size_t more) {
+    if (b->failed)
+        return false;
+    if (more <= b->cap - b->len)
+        return true;
+    if (more > SIZE_MAX / 4 || b->len > SIZE_MAX / 4) {
+        b->failed = true;
+        return false;
+    }
+    size_t cap = b->cap ? b->cap * 2 : 63;
+    if (cap < b->len + more)
+        cap = b->len + more;
+    char *data = lg_realloc(b->cap ? b->data : NULL, cap + 1);
+    if (!data) {
+        b->failed = true;
+        return false;
+    }
+    b->data = data;
+    b->cap = cap;
+    b->data[b->len] = 0;
+    return true;
+}
+
+void buf_append(Buf *b, const void *data, size_t len) {
+    if (len == 0 || !buf_reserve(b, len))
+        return;
+    memcpy(b->data + b->len, data, len);
+    b->len += len;
+    b->data[b->len] = 0;
+}
+
+void buf_str(Buf *b, LgStr s) {
+    buf_append(b, s.ptr, s.len);
+}
+
+void buf_puts(Buf *b, const char *s) {
+    buf_append(b, s, strlen(s));
+}
+
+void buf_putc(Buf *b, char c) {
+    buf_append(b, &c, 1);
+}
+
+void buf_printf(Buf *b, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    va_list again;
+    va_copy(again, args);
+    int len = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (len < 0) {
+        b->failed = true;
+    } else if (len > 0 && buf_reserve(b, (size_t)len)) {
+        vsnprintf(b->data + b->len, (size_t)len + 1, format, again);
+        b->len += (size_t)len;
+    }
+    va_end(again);
+}
+
+LgStr buf_view(const Buf *b) {
+    return (LgStr){b->data, b->len};
+}
+
+char *buf_take(Buf *b) {
+    char *data = NULL;
+    if (b->failed) {
+        buf_clear(b);
+        return NULL;
+    }
+    if (b->cap) {
+        data = b->data;
+    } else {
+        data = lg_alloc(1);
+        if (data)
+            data[0] = 0;
+    }
+    buf_init(b);
+    return data;
+}
+
+void buf_json_escape(Buf *b, LgStr s) {
+    size_t i = 0;
+    while (i < s.len) {
+        unsigned char c = (unsigned char)s.ptr[i];
+        if (c < 0x80) {
+            const char *pair = strchr("\"\"\\\\\bb\ff\nn\rr\tt", c);
+            if (c == '"' || c == '\\')
+                buf_printf(b, "\\%c", c);
+            else if (c && c < 0x20 && pair)
+                buf_printf(b, "\\%c", pair[1]);
+            else if (c < 0x20 || c == 0x7f)
+                buf_printf(b, "\\u%04x", c);
+            else
+                buf_putc(b, (char)c);
+            i++;
+            continue;
+        }
+        uint32_t code;
+        int bytes = utf8_decode(s.ptr + i, s.len - i, &code);
+        if (bytes)
+            buf_append(b, s.ptr + i, (size_t)bytes);
+        else
+            buf_puts(b, "\xef\xbf\xbd");
+        i += bytes ? (size_t)bytes : 1;
+    }
+}
+
+/* Controls, and the characters that reorder or break lines: a terminal or a log viewer must show a
+ * name as it is. */
+static bool code_is_printable(uint32_t code) {
+    return !(code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x200e && code <= 0x200f) ||
+             (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069));
+}
+
+void buf_printable(Buf *b, LgStr s, size_t max) {
+    size_t start = b->len;
+    size_t i = 0;
+    while (i < s.len) {
+        uint32_t code = 0;
+        int bytes = utf8_decode(s.ptr + i, s.len - i, &code);
+        size_t step = bytes ? (size_t)bytes : 1;
+        bool shown = bytes && code_is_printable(code);
+        size_t need = shown ? step : 4 * step;
+        size_t room = max - (b->len - start < max ? b->len - start : max);
+        if (need > room || (i + step < s.len && need + 3 > room)) {
+            buf_puts(b, room >= 3 ? "..." : "");
+            return;
+        }
+        if (shown)
+            buf_append(b, s.ptr + i, step);
+        else
+            for (size_t k = 0; k < step; k++)
+                buf_printf(b, "\\x%02x", (unsigned)(unsigned char)s.ptr[i + k]);
+        if (b->failed)
+            return;
+        i += step;
+    }
+}
