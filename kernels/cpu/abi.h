@@ -67,6 +67,9 @@ struct LgpStep {
     int32_t lora_rows[2];     /* rows with an adapter, by domain: 0 skips every lora call */
     void (*lora)(const LgpStep *step, int32_t thread, const LgpLora *call);
     void *lora_tables;        /* the host's */
+    /* For tests and profiles; NULL otherwise. Thread 0 calls it after the barrier that ends a launch; layer is -1 outside the layers. */
+    void (*trace)(const LgpStep *step, int32_t launch, int32_t layer);
+    void *trace_user;
 };
 
 /* What a program file says of itself; the host compares it with the plan before it runs lgp_step. */
