@@ -1,9 +1,9 @@
 /* Ligature's public C interface: the only header that programs outside the project include.
  *
- * Conventions.  A call returns an LgStatus and writes its results through out-pointers, which are set
- * on success only.  An LgError, where one is passed, is filled on failure and untouched on success.
- * Names that end in create or open return objects that the caller owns; destroy and close take NULL.
- * Strings are UTF-8.  Token ids are int32_t. */
+ * Conventions.  A call returns an LgStatus and writes its results through out-pointers, which are
+ * set on success only.  An LgError, where one is passed, is filled on failure and untouched on
+ * success. Names that end in create or open return objects that the caller owns; destroy and close
+ * take NULL. Strings are UTF-8.  Token ids are int32_t. */
 #ifndef LIGATURE_H
 #define LIGATURE_H
 
@@ -56,6 +56,204 @@ typedef struct LgError {
 /* "ok", "malformed or unsupported input", …; never NULL. */
 LG_API const char *lg_status_text(LgStatus status);
 LG_API int lg_status_http(LgStatus status);
+
+/* Memory that the library handed out (strings, ids) is returned with this. NULL is fine. */
+LG_API void lg_free_memory(void *p);
+
+/* The library's version, "0.1.0". */
+LG_API const char *lg_version(void);
+
+/* ---- Engine
+ * -------------------------------------------------------------------------------------------------------------
+ * A checkpoint, its compiled program, its adapters and its running sequences. An engine is used by
+ * one thread at a time; several engines are independent of each other. Work runs on the engine's
+ * own thread team. */
+typedef struct LgEngine LgEngine;
+
+typedef struct LgEngineOptions {
+    const char *model; /* a folder with config.json and safetensors, or a .gguf file */
+    const char
+        *program; /* FILE.lg or FILE.so; NULL: the page that serves the checkpoint's architecture */
+    const char *backend;  /* "cpu" (NULL) or "interp", the reference interpreter */
+    const char *level;    /* CPU feature level: NULL: the best of this machine; "generic", "avx2" */
+    const char *compiler; /* C compiler for CPU programs; NULL: "cc" */
+    const char *cache_dir; /* compiled programs; NULL: not kept */
+    bool require_cache; /* fail, naming what differs, where the compiled program is not in the cache
+                         */
+    bool store_f32;     /* stores that name no type keep f32 instead of bf16 */
+    int threads;        /* 0: one for each core */
+    int rows_max;       /* rows of one step, prompt chunks included; 0: 512 */
+    int context_max; /* positions a sequence may have; 0: the checkpoint's max_position_embeddings
+                      */
+    uint64_t kv_bytes_max; /* memory for KV pages; 0: 4 GiB */
+} LgEngineOptions;
+
+/* Everything zero, which is the defaults. */
+LG_API void lg_engine_options_init(LgEngineOptions *options);
+
+/* Errors: LG_NOT_FOUND, LG_IO; LG_BAD_INPUT with what, where and what would be accepted;
+ * LG_NO_MEMORY. */
+LG_API LG_MUST_CHECK LgStatus lg_engine_open(const LgEngineOptions *options, LgEngine **out,
+                                             LgError *error);
+LG_API void lg_engine_close(LgEngine *engine);
+
+/* One JSON object:
+ * {"provenance":"Compiled","model":"llama","backend":"cpu","level":"avx2","digest":"…","store":"bf16",
+ * "vocab":…, "context":…, "disregarded":[…],"load_s":…,"compile_s":…}. Free with lg_free_memory. */
+LG_API LG_MUST_CHECK LgStatus lg_engine_describe(const LgEngine *engine, char **json,
+                                                 LgError *error);
+
+/* Columns of the logits. */
+LG_API int32_t lg_engine_vocab(const LgEngine *engine);
+
+/* ---- Adapters
+ * -----------------------------------------------------------------------------------------------------------
+ * Names share one namespace: not empty, none of / : = and no control characters. */
+
+/* Loads DIR/adapter_config.json and adapter_model.safetensors whole or not at all. Errors:
+ * LG_CONFLICT where the name is taken. */
+LG_API LG_MUST_CHECK LgStatus lg_adapter_load(LgEngine *engine, const char *name, const char *dir,
+                                              LgError *error);
+/* The name is free at once; sequences that use the adapter keep it until they end. */
+LG_API LG_MUST_CHECK LgStatus lg_adapter_unload(LgEngine *engine, const char *name, LgError *error);
+/* The load report as JSON: sites, ranks, scales, what was disregarded and why. Free with
+ * lg_free_memory. */
+LG_API LG_MUST_CHECK LgStatus lg_adapter_report(const LgEngine *engine, const char *name,
+                                                char **json, LgError *error);
+
+/* ---- Text
+ * ---------------------------------------------------------------------------------------------------------------
+ * Needs the checkpoint's tokenizer (tokenizer.json, or a GGUF's vocabulary); opened on first use.
+ */
+
+/* special_as_text: the texts of special tokens are ordinary text. */
+LG_API LG_MUST_CHECK LgStatus lg_tokenize(LgEngine *engine, const char *text, size_t bytes,
+                                          bool special_as_text, int32_t **ids, size_t *count,
+                                          LgError *error);
+/* *text is zero-terminated; *bytes (may be NULL) is its length without the zero. */
+LG_API LG_MUST_CHECK LgStatus lg_detokenize(LgEngine *engine, const int32_t *ids, size_t count,
+                                            bool skip_special, char **text, size_t *bytes,
+                                            LgError *error);
+/* Renders the checkpoint's chat template. messages_json: an array of {"role","content",…};
+ * tools_json: an array or NULL. */
+LG_API LG_MUST_CHECK LgStatus lg_chat_render(LgEngine *engine, const char *messages_json,
+                                             const char *tools_json, bool add_generation_prompt,
+                                             char **text, LgError *error);
+
+/* ---- Sequences
+ * ----------------------------------------------------------------------------------------------------------
+ * Continuous batching: sequences may be created and destroyed between steps; a row's result depends
+ * on that row alone, so that company, order, threads and chunking do not change a bit of it. */
+typedef struct LgSequence LgSequence;
+
+/* temperature 0 is greedy (ties go to the lower id). top_k 0, top_p 1 and min_p 0 are off. The same
+ * seed gives the same ids, alone and in a crowd. */
+typedef struct LgSampling {
+    float temperature;
+    int32_t top_k;
+    float top_p;
+    float min_p;
+    uint64_t seed;
+} LgSampling;
+
+/* One adapter of a set, its deltas multiplied by scale (1: as trained). */
+typedef struct LgAdapterUse {
+    const char *name;
+    float scale;
+} LgAdapterUse;
+
+typedef struct LgRequest {
+    const int32_t *ids; /* the prompt, at least one id */
+    size_t id_count;
+    const LgAdapterUse *adapters; /* applied together, in this order; at most 4 */
+    size_t adapter_count;
+    int32_t max_tokens; /* new ids at most */
+    bool stop_at_end;   /* stop at the checkpoint's end tokens (which are then not among the ids) */
+    LgSampling sampling;
+    bool digest; /* keep the SHA-256 of the logits of each sampled position */
+} LgRequest;
+
+typedef enum LgFinish { LG_RUNNING, LG_FINISH_STOP, LG_FINISH_LENGTH } LgFinish;
+
+/* What generation_config.json (or the GGUF) asks for; greedy where it says nothing. */
+LG_API void lg_engine_default_sampling(const LgEngine *engine, LgSampling *out);
+
+/* Everything is copied. Errors: LG_NOT_FOUND for an unknown adapter (never answered by the base),
+ * LG_LIMIT with the numbers where prompt and max_tokens exceed the context or the KV memory,
+ * LG_BAD_INPUT for ids outside the vocabulary. */
+LG_API LG_MUST_CHECK LgStatus lg_sequence_create(LgEngine *engine, const LgRequest *request,
+                                                 LgSequence **out, LgError *error);
+LG_API void lg_sequence_destroy(LgSequence *sequence);
+
+/* One step over all sequences that are not finished (some may wait for KV memory). *active: how
+ * many are left. */
+LG_API LG_MUST_CHECK LgStatus lg_engine_step(LgEngine *engine, int32_t *active, LgError *error);
+
+/* The new ids so far, borrowed until the next step. */
+LG_API const int32_t *lg_sequence_ids(const LgSequence *sequence, size_t *count);
+LG_API LgFinish lg_sequence_finish(const LgSequence *sequence);
+/* "length", "stop" or "running". */
+LG_API const char *lg_finish_text(LgFinish finish);
+/* Text that became certain since the last call; never a part of a character. Special tokens' texts
+ * are kept unless skip_special was asked for at the first call. Borrowed until the next call. */
+LG_API LG_MUST_CHECK LgStatus lg_sequence_text(LgSequence *sequence, bool skip_special,
+                                               const char **text, size_t *bytes, LgError *error);
+/* 64 hexadecimal digits; NULL where the request did not ask for it. Borrowed until the next step.
+ */
+LG_API const char *lg_sequence_logits_sha256(LgSequence *sequence);
+/* Seconds from lg_sequence_create to the first new id; negative: none yet. */
+LG_API double lg_sequence_first_token_s(const LgSequence *sequence);
+
+typedef struct LgTiming {
+    double load_s, compile_s;   /* of lg_engine_open */
+    double prefill_s, decode_s; /* a step with any prompt row counts as prefill */
+    uint64_t prefill_tokens, decode_tokens;
+} LgTiming;
+LG_API void lg_engine_timing(const LgEngine *engine, LgTiming *out);
+
+/* ---- Teacher-forced evaluation
+ * ------------------------------------------------------------------------------------------ */
+typedef struct LgPosition {
+    int32_t top1, top2;
+    float margin;    /* logit of top1 - logit of top2 */
+    float logsumexp; /* of all logits */
+} LgPosition;
+
+/* Runs ids once; positions: [id_count]; last_logits: [vocab], or NULL. */
+LG_API LG_MUST_CHECK LgStatus lg_eval(LgEngine *engine, const int32_t *ids, size_t id_count,
+                                      const LgAdapterUse *adapters, size_t adapter_count,
+                                      LgPosition *positions, float *last_logits, LgError *error);
+
+/* ---- Looking inside
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+/* Launch by launch, as JSON: provenance, source lines, kernel, numerics, bytes and FLOPs for a step
+ * of `rows` rows. */
+LG_API LG_MUST_CHECK LgStatus lg_explain(LgEngine *engine, int32_t rows, char **json,
+                                         LgError *error);
+
+/* A checkpoint folder, an adapter folder or a .gguf file, as JSON. engine (may be NULL): an
+ * adapter's load report for that model. */
+LG_API LG_MUST_CHECK LgStatus lg_inspect(const char *path, LgEngine *engine, char **json,
+                                         LgError *error);
+
+typedef struct LgCompileOptions {
+    const char *program; /* FILE.lg; NULL: by the config's architecture */
+    const char *config;  /* a checkpoint, or a folder (or file) with config.json alone: then no
+                            checkpoint tensor is checked */
+    const char *emit;    /* "c", "plan", or "so" (a program for machines without a compiler) */
+    const char *level;
+    const char *compiler;
+    bool store_f32;
+} LgCompileOptions;
+/* out_path NULL: *text is the result ("so" needs a path). Errors: LG_BAD_INPUT with the refusal. */
+LG_API LG_MUST_CHECK LgStatus lg_compile(const LgCompileOptions *options, const char *out_path,
+                                         char **text, LgError *error);
+
+/* Config keys that the language ignores without being asked, one a line. Free with lg_free_memory.
+ */
+LG_API LG_MUST_CHECK LgStatus lg_ignored_keys(char **text, LgError *error);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,113 @@
+/* Engines and adapters of the public interface: argument checks, then the engine below. */
+#include <string.h>
+
+#include "api/internal.h"
+#include "base/mem.h"
+
+void lg_free_memory(void *p) {
+    lg_free(p);
+}
+
+const char *lg_version(void) {
+    return "0.1.0";
+}
+
+void lg_engine_options_init(LgEngineOptions *options) {
+    if (options)
+        memset(options, 0, sizeof *options);
+}
+
+LgStatus lg_engine_open(const LgEngineOptions *options, LgEngine **out, LgError *error) {
+    API_NEED(options);
+    API_NEED(out);
+    lg_mem_install_hooks();
+    LgEngine *e = lg_calloc(1, sizeof *e);
+    if (!e)
+        return lg_fail_memory(error);
+    LgStatus status = engine_open(options, &e->engine, error);
+    if (status != LG_OK) {
+        lg_free(e);
+        return status;
+    }
+    *out = e;
+    return LG_OK;
+}
+
+void lg_engine_close(LgEngine *engine) {
+    if (!engine)
+        return;
+    engine_close(engine->engine);
+    tokenizer_destroy(engine->tokenizer);
+    chat_template_destroy(engine->chat);
+    lg_free(engine->bos);
+    lg_free(engine->eos);
+    lg_free(engine);
+}
+
+LgStatus api_json_text(json_t *value, char **out, LgError *err) {
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(value);
+    if (!text)
+        return lg_fail_memory(err);
+    *out = text;
+    return LG_OK;
+}
+
+LgStatus lg_engine_describe(const LgEngine *engine, char **json, LgError *error) {
+    API_NEED(engine);
+    API_NEED(json);
+    const Runner *r = engine_runner(engine->engine);
+    const Model *m = engine_model(engine->engine);
+    const LgTiming *t = engine_timing(engine->engine);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:f}", "provenance",
+                          provenance_text(r->provenance.kind), "model", r->provenance.model, "backend", r->ops->backend,
+                          "level", r->level ? r->level : "", "digest", r->digest, "store",
+                          engine_store_f32(engine->engine) ? "f32" : "bf16", "vocab", r->vocab, "context",
+                          engine_context(engine->engine), "load_s", t->load_s, "compile_s", t->compile_s);
+    json_t *disregarded = json_array();
+    for (int i = 0; m->binding && i < m->binding->disregarded_count; i++)
+        json_array_append_new(disregarded,
+                              json_stringn(m->binding->disregarded[i].ptr, m->binding->disregarded[i].len));
+    if (o)
+        json_object_set_new(o, "disregarded", disregarded);
+    else
+        json_decref(disregarded);
+    return api_json_text(o, json, error);
+}
+
+int32_t lg_engine_vocab(const LgEngine *engine) {
+    return engine ? engine_runner(engine->engine)->vocab : 0;
+}
+
+LgStatus lg_adapter_load(LgEngine *engine, const char *name, const char *dir, LgError *error) {
+    API_NEED(engine);
+    API_NEED(name);
+    API_NEED(dir);
+    return engine_adapter_load(engine->engine, name, dir, error);
+}
+
+LgStatus lg_adapter_unload(LgEngine *engine, const char *name, LgError *error) {
+    API_NEED(engine);
+    API_NEED(name);
+    return engine_adapter_unload(engine->engine, name, error);
+}
+
+LgStatus lg_adapter_report(const LgEngine *engine, const char *name, char **json, LgError *error) {
+    API_NEED(engine);
+    API_NEED(name);
+    API_NEED(json);
+    const Adapter *a = engine_adapter_find(engine->engine, name);
+    if (!a)
+        return lg_fail(error, LG_NOT_FOUND, 0, "no adapter is named \"%s\"", name);
+    return api_json_text(json_deep_copy(adapter_report(a)), json, error);
+}
+
+void lg_engine_timing(const LgEngine *engine, LgTiming *out) {
+    if (engine && out)
+        *out = *engine_timing(engine->engine);
+}
+
+void lg_engine_default_sampling(const LgEngine *engine, LgSampling *out) {
+    if (engine && out)
+        *out = engine_model(engine->engine)->sampling;
+}

@@ -1,0 +1,39 @@
+/* The public handles; for src/api alone. */
+#ifndef LG_API_INTERNAL_H
+#define LG_API_INTERNAL_H
+
+#include "chat/template.h"
+#include "engine/engine.h"
+#include "text/tokenizer.h"
+
+struct LgEngine {
+    Engine *engine;
+    Tokenizer *tokenizer;   /* opened on first use */
+    ChatTemplate *chat;     /* opened on first use */
+    char *bos, *eos;        /* their texts, for templates; NULL: none */
+};
+
+struct LgSequence {
+    Sequence *sequence;
+    LgEngine *engine;
+    Detok detok;
+    bool detok_open;
+    size_t text_ids; /* new ids already turned to text */
+    bool text_done;
+    Buf text;
+};
+
+/* text.c: the tokenizer of a checkpoint, from tokenizer.json or a GGUF's vocabulary. */
+LgStatus api_tokenizer(LgEngine *e, LgError *err);
+
+/* A jansson value as a string that the caller frees with lg_free_memory; takes the reference. */
+LgStatus api_json_text(json_t *value, char **out, LgError *err);
+
+/* Fails where an argument that must not be NULL is. */
+#define API_NEED(pointer)                                                                                              \
+    do {                                                                                                               \
+        if (!(pointer))                                                                                                \
+            return lg_fail(error, LG_BAD_INPUT, 0, "%s: argument \"%s\" is NULL", __func__, #pointer);                 \
+    } while (0)
+
+#endif
