@@ -1,4 +1,5 @@
-/* Byte-level BPE: text to ids and back. A tokenizer is immutable after it is made and may be used by many threads. */
+/* Byte-level BPE: text to ids and back. A tokenizer is immutable after it is made and may be used
+ * by many threads. */
 #ifndef LG_TEXT_TOKENIZER_H
 #define LG_TEXT_TOKENIZER_H
 
@@ -16,16 +17,22 @@ typedef struct TokenizerVocab {
     LgStr pre;   /* tokenizer.ggml.pre: names the pre-tokenizer pattern */
     const LgStr *tokens;
     size_t token_count;
-    const int32_t *types; /* GGUF's token types: 1 normal, 3 control, 4 user-defined, …; NULL: all normal */
-    const LgStr *merges;  /* "left right" */
+    const int32_t
+        *types; /* GGUF's token types: 1 normal, 3 control, 4 user-defined, …; NULL: all normal */
+    const LgStr *merges; /* "left right" */
     size_t merge_count;
+    bool add_bos, add_eos; /* tokenizer.ggml.add_bos_token, add_eos_token: what tokenizer_encode
+                              puts around a text */
+    int32_t bos_id, eos_id;
 } TokenizerVocab;
 LgStatus tokenizer_from_vocab(const TokenizerVocab *vocab, Tokenizer **out, LgError *err);
 
 void tokenizer_destroy(Tokenizer *t);
 
-size_t tokenizer_vocab_count(const Tokenizer *t);
-int32_t tokenizer_id(const Tokenizer *t, LgStr token); /* the id of a token's text (as stored), or -1 */
+size_t tokenizer_vocab_count(
+    const Tokenizer *t); /* the highest id + 1; some ids below it may be no token */
+int32_t tokenizer_id(const Tokenizer *t,
+                     LgStr token); /* the id of a token's text (as stored), or -1 */
 bool tokenizer_is_special(const Tokenizer *t, int32_t id);
 
 typedef struct TokenIds {
@@ -33,22 +40,33 @@ typedef struct TokenIds {
     size_t count, cap;
 } TokenIds;
 void token_ids_clear(TokenIds *ids);
+bool token_ids_push(TokenIds *ids, int32_t id); /* false: allocation failed */
 
-/* Appends. special_as_text: the texts of special tokens are ordinary text. text must be UTF-8 (else LG_BAD_INPUT with the offset). */
-LgStatus tokenizer_encode(const Tokenizer *t, LgStr text, bool special_as_text, TokenIds *out, LgError *err);
+#define TOKENIZER_TEXT_MAX ((size_t)256 << 20) /* bytes of one text */
 
-/* Appends the text of ids; bytes that do not complete a code point become U+FFFD, as in Hugging Face's decode. */
-LgStatus tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t count, bool skip_special, Buf *out,
+/* Appends; nothing is appended on failure. special_as_text: the texts of special tokens are
+ * ordinary text. The tokens that the model wants around every text (a beginning-of-text token, say)
+ * are included. Errors: LG_BAD_INPUT with the offset where text is no UTF-8; LG_LIMIT. */
+LgStatus tokenizer_encode(const Tokenizer *t, LgStr text, bool special_as_text, TokenIds *out,
                           LgError *err);
+/* The same without tokens around the text: for text that has them written out, as chat templates
+ * do, and for parts of texts. */
+LgStatus tokenizer_encode_bare(const Tokenizer *t, LgStr text, bool special_as_text, TokenIds *out,
+                               LgError *err);
 
-/* Streaming: pushes one id and appends what is certain, never a part of a code point. finish appends what is left.
- * The concatenation of all pieces equals tokenizer_decode of all ids. */
+/* Appends the text of ids; bytes that do not complete a code point become U+FFFD, as in Hugging
+ * Face's decode. Ids that are no token (a model's padding rows) have no text. Errors: LG_BAD_INPUT
+ * for a negative id. */
+LgStatus tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t count, bool skip_special,
+                          Buf *out, LgError *err);
+
+/* Streaming: pushes one id and appends what is certain, never a part of a code point. finish
+ * appends what is left. The concatenation of all pieces equals tokenizer_decode of all ids. */
 typedef struct Detok {
     const Tokenizer *tokenizer;
     bool skip_special;
-    char pending[8];
+    char pending[8]; /* the beginning of a code point */
     size_t pending_len;
-    /* an implementation may need more: add fields here */
 } Detok;
 void detok_init(Detok *d, const Tokenizer *t, bool skip_special);
 LgStatus detok_push(Detok *d, int32_t id, Buf *out, LgError *err);

@@ -1,0 +1,65 @@
+/* The BPE model: vocabulary, merges, and the merging of one word. Knows nothing of special tokens
+ * or of splitting. */
+#ifndef LG_TEXT_BPE_H
+#define LG_TEXT_BPE_H
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/status.h"
+#include "text/tokenizer.h"
+
+#define BPE_IDS_MAX (1u << 22) /* ids are below this */
+#define BPE_ADDED                                                                                  \
+    (1ull << 32) /* beside an id: not of the model, so that no merge or word gives it */
+#define BPE_TOKEN_BYTES_MAX 65536 /* of one token's text */
+
+/* A pair of neighbours that merges: an entry of the hash table. */
+typedef struct BpeMerge {
+    int32_t left, right; /* left -1: free */
+    uint32_t rank;
+    int32_t merged;
+} BpeMerge;
+
+typedef struct Bpe {
+    Arena arena;        /* the texts */
+    LgStr *tokens;      /* by id, as stored; ptr NULL: no token has this id */
+    size_t token_count; /* highest id + 1 */
+    size_t token_cap;
+    Map ids; /* text as stored -> id (the first of several of one text), and BPE_ADDED */
+    BpeMerge *merges;
+    size_t merge_cap;      /* a power of two */
+    int32_t byte_ids[256]; /* -1: the byte is no token */
+    int32_t unk_id;        /* -1: a byte that is no token is dropped */
+    bool fuse_unk;
+    bool ignore_merges; /* a word that is a token is that token, whatever the merges say */
+} Bpe;
+
+void bpe_init(Bpe *b);
+void bpe_clear(Bpe *b);
+/* added: not of the model. Errors: LG_LIMIT; LG_BAD_INPUT where the id is taken. */
+LgStatus bpe_add_token(Bpe *b, LgStr text, int64_t id, bool added, LgError *err);
+LgStatus bpe_reserve_merges(Bpe *b, size_t count,
+                            LgError *err); /* before the first bpe_add_merge */
+/* A pair that occurs again gets the later rank. */
+LgStatus bpe_add_merge(Bpe *b, LgStr left, LgStr right, uint32_t rank, LgError *err);
+/* After the last token and merge. */
+void bpe_finish(Bpe *b);
+int32_t bpe_id(const Bpe *b, LgStr text); /* -1: none */
+
+/* Memory that words of one text share. Zero-initialised; not shared by threads. */
+typedef struct BpeSymbol BpeSymbol;
+typedef struct BpeCandidate BpeCandidate;
+typedef struct BpeWork {
+    BpeSymbol *symbols;
+    size_t symbol_cap;
+    BpeCandidate *heap;
+    size_t heap_count, heap_cap;
+    Buf text;
+} BpeWork;
+void bpe_work_init(BpeWork *w);
+void bpe_work_clear(BpeWork *w);
+
+/* Appends the ids of one word (raw bytes, fewer than 2^31). */
+LgStatus bpe_encode_word(const Bpe *b, BpeWork *w, LgStr word, TokenIds *out, LgError *err);
+
+#endif
