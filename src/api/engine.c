@@ -59,15 +59,16 @@ LgStatus lg_engine_describe(const LgEngine *engine, char **json, LgError *error)
     const Runner *r = engine_runner(engine->engine);
     const Model *m = engine_model(engine->engine);
     const LgTiming *t = engine_timing(engine->engine);
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:f}", "provenance",
-                          provenance_text(r->provenance.kind), "model", r->provenance.model, "backend", r->ops->backend,
-                          "level", r->level ? r->level : "", "digest", r->digest, "store",
-                          engine_store_f32(engine->engine) ? "f32" : "bf16", "vocab", r->vocab, "context",
-                          engine_context(engine->engine), "load_s", t->load_s, "compile_s", t->compile_s);
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:f}", "provenance",
+                  provenance_text(r->provenance.kind), "model", r->provenance.model, "backend",
+                  r->ops->backend, "level", r->level ? r->level : "", "digest", r->digest, "store",
+                  engine_store_f32(engine->engine) ? "f32" : "bf16", "vocab", r->vocab, "context",
+                  engine_context(engine->engine), "load_s", t->load_s, "compile_s", t->compile_s);
     json_t *disregarded = json_array();
     for (int i = 0; m->binding && i < m->binding->disregarded_count; i++)
-        json_array_append_new(disregarded,
-                              json_stringn(m->binding->disregarded[i].ptr, m->binding->disregarded[i].len));
+        json_array_append_new(disregarded, json_stringn(m->binding->disregarded[i].ptr,
+                                                        m->binding->disregarded[i].len));
     if (o)
         json_object_set_new(o, "disregarded", disregarded);
     else

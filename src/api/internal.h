@@ -8,9 +8,9 @@
 
 struct LgEngine {
     Engine *engine;
-    Tokenizer *tokenizer;   /* opened on first use */
-    ChatTemplate *chat;     /* opened on first use */
-    char *bos, *eos;        /* their texts, for templates; NULL: none */
+    Tokenizer *tokenizer; /* opened on first use */
+    ChatTemplate *chat;   /* opened on first use */
+    char *bos, *eos;      /* their texts, for templates; NULL: none */
 };
 
 struct LgSequence {
@@ -30,10 +30,11 @@ LgStatus api_tokenizer(LgEngine *e, LgError *err);
 LgStatus api_json_text(json_t *value, char **out, LgError *err);
 
 /* Fails where an argument that must not be NULL is. */
-#define API_NEED(pointer)                                                                                              \
-    do {                                                                                                               \
-        if (!(pointer))                                                                                                \
-            return lg_fail(error, LG_BAD_INPUT, 0, "%s: argument \"%s\" is NULL", __func__, #pointer);                 \
+#define API_NEED(pointer)                                                                          \
+    do {                                                                                           \
+        if (!(pointer))                                                                            \
+            return lg_fail(error, LG_BAD_INPUT, 0, "%s: argument \"%s\" is NULL", __func__,        \
+                           #pointer);                                                              \
     } while (0)
 
 #endif

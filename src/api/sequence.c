@@ -5,7 +5,8 @@
 #include "api/internal.h"
 #include "base/mem.h"
 
-LgStatus lg_sequence_create(LgEngine *engine, const LgRequest *request, LgSequence **out, LgError *error) {
+LgStatus lg_sequence_create(LgEngine *engine, const LgRequest *request, LgSequence **out,
+                            LgError *error) {
     API_NEED(engine);
     API_NEED(request);
     API_NEED(out);
@@ -55,7 +56,8 @@ const char *lg_finish_text(LgFinish finish) {
     return finish <= LG_FINISH_LENGTH ? text[finish] : "unknown";
 }
 
-LgStatus lg_sequence_text(LgSequence *sequence, bool skip_special, const char **text, size_t *bytes, LgError *error) {
+LgStatus lg_sequence_text(LgSequence *sequence, bool skip_special, const char **text, size_t *bytes,
+                          LgError *error) {
     API_NEED(sequence);
     API_NEED(text);
     LG_TRY(api_tokenizer(sequence->engine, error));
@@ -115,11 +117,13 @@ static void eval_seen(void *user, size_t position, const float *logits, int32_t 
         memcpy(sink->last, logits, (size_t)vocab * sizeof *logits);
 }
 
-LgStatus lg_eval(LgEngine *engine, const int32_t *ids, size_t id_count, const LgAdapterUse *adapters,
-                 size_t adapter_count, LgPosition *positions, float *last_logits, LgError *error) {
+LgStatus lg_eval(LgEngine *engine, const int32_t *ids, size_t id_count,
+                 const LgAdapterUse *adapters, size_t adapter_count, LgPosition *positions,
+                 float *last_logits, LgError *error) {
     API_NEED(engine);
     API_NEED(ids);
     API_NEED(positions);
     EvalSink sink = {.positions = positions, .last = last_logits, .count = id_count};
-    return engine_eval(engine->engine, ids, id_count, adapters, adapter_count, eval_seen, &sink, error);
+    return engine_eval(engine->engine, ids, id_count, adapters, adapter_count, eval_seen, &sink,
+                       error);
 }

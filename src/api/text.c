@@ -1,4 +1,5 @@
-/* Text of the public interface: the checkpoint's tokenizer and chat template, opened on first use. */
+/* Text of the public interface: the checkpoint's tokenizer and chat template, opened on first use.
+ */
 #include <string.h>
 
 #include "api/internal.h"
@@ -24,7 +25,8 @@ static LgStatus tokenizer_from_gguf(const Gguf *g, Tokenizer **out, LgError *err
     return tokenizer_from_vocab(&v, out, err);
 }
 
-static LgStatus read_beside(const LgEngine *e, const char *name, size_t max, Buf *out, LgError *err) {
+static LgStatus read_beside(const LgEngine *e, const char *name, size_t max, Buf *out,
+                            LgError *err) {
     Buf path;
     buf_init(&path);
     buf_printf(&path, "%s/%s", checkpoint_path(engine_model(e->engine)->checkpoint), name);
@@ -48,15 +50,16 @@ LgStatus api_tokenizer(LgEngine *e, LgError *err) {
     return status;
 }
 
-LgStatus lg_tokenize(LgEngine *engine, const char *text, size_t bytes, bool special_as_text, int32_t **ids,
-                     size_t *count, LgError *error) {
+LgStatus lg_tokenize(LgEngine *engine, const char *text, size_t bytes, bool special_as_text,
+                     int32_t **ids, size_t *count, LgError *error) {
     API_NEED(engine);
     API_NEED(text);
     API_NEED(ids);
     API_NEED(count);
     LG_TRY(api_tokenizer(engine, error));
     TokenIds list = {0};
-    LgStatus status = tokenizer_encode(engine->tokenizer, (LgStr){text, bytes}, special_as_text, &list, error);
+    LgStatus status =
+        tokenizer_encode(engine->tokenizer, (LgStr){text, bytes}, special_as_text, &list, error);
     if (status == LG_OK && !list.ids) {
         list.ids = lg_alloc(sizeof *list.ids); /* no ids: still a pointer to free */
         status = list.ids ? LG_OK : lg_fail_memory(error);
@@ -70,8 +73,8 @@ LgStatus lg_tokenize(LgEngine *engine, const char *text, size_t bytes, bool spec
     return LG_OK;
 }
 
-LgStatus lg_detokenize(LgEngine *engine, const int32_t *ids, size_t count, bool skip_special, char **text,
-                       size_t *bytes, LgError *error) {
+LgStatus lg_detokenize(LgEngine *engine, const int32_t *ids, size_t count, bool skip_special,
+                       char **text, size_t *bytes, LgError *error) {
     API_NEED(engine);
     API_NEED(text);
     if (count > 0)
@@ -125,7 +128,8 @@ static LgStr template_text(const json_t *value) {
 
 static LgStatus no_template(const LgEngine *e, LgError *err) {
     return lg_fail(err, LG_BAD_INPUT, 0,
-                   "%s has no chat template (tokenizer_config.json's \"chat_template\", chat_template.jinja, or "
+                   "%s has no chat template (tokenizer_config.json's \"chat_template\", "
+                   "chat_template.jinja, or "
                    "a GGUF's tokenizer.chat_template); send a prompt or ids",
                    checkpoint_path(engine_model(e->engine)->checkpoint));
 }
@@ -137,7 +141,8 @@ static LgStatus chat_from_folder(LgEngine *e, LgError *err) {
     json_t *root = NULL;
     LgStr source = {0};
     LgError missing;
-    LgStatus status = read_beside(e, "tokenizer_config.json", TEMPLATE_BYTES_MAX, &config_text, &missing);
+    LgStatus status =
+        read_beside(e, "tokenizer_config.json", TEMPLATE_BYTES_MAX, &config_text, &missing);
     if (status == LG_OK)
         status = lg_json_parse(buf_view(&config_text), "tokenizer_config.json", &root, err);
     else if (status == LG_NOT_FOUND)
@@ -150,7 +155,8 @@ static LgStatus chat_from_folder(LgEngine *e, LgError *err) {
             status = copy_string(token_text(json_object_get(root, "eos_token")), &e->eos, err);
         source = template_text(json_object_get(root, "chat_template"));
     }
-    if (status == LG_OK && read_beside(e, "chat_template.jinja", TEMPLATE_BYTES_MAX, &jinja, NULL) == LG_OK)
+    if (status == LG_OK &&
+        read_beside(e, "chat_template.jinja", TEMPLATE_BYTES_MAX, &jinja, NULL) == LG_OK)
         source = buf_view(&jinja);
     if (status == LG_OK)
         status = source.ptr ? chat_template_parse(source, &e->chat, err) : no_template(e, err);
@@ -178,8 +184,8 @@ static LgStatus chat_from_gguf(LgEngine *e, const Gguf *g, LgError *err) {
     return chat_template_parse(source->string, &e->chat, err);
 }
 
-static LgStatus parse_json_argument(const char *text, const char *what, json_t *context, const char *key,
-                                    LgError *err) {
+static LgStatus parse_json_argument(const char *text, const char *what, json_t *context,
+                                    const char *key, LgError *err) {
     json_t *value = NULL;
     LG_TRY(lg_json_parse(lg_str(text), what, &value, err));
     if (!json_is_array(value)) {
@@ -189,8 +195,8 @@ static LgStatus parse_json_argument(const char *text, const char *what, json_t *
     return json_object_set_new(context, key, value) == 0 ? LG_OK : lg_fail_memory(err);
 }
 
-LgStatus lg_chat_render(LgEngine *engine, const char *messages_json, const char *tools_json, bool add_generation_prompt,
-                        char **text, LgError *error) {
+LgStatus lg_chat_render(LgEngine *engine, const char *messages_json, const char *tools_json,
+                        bool add_generation_prompt, char **text, LgError *error) {
     API_NEED(engine);
     API_NEED(messages_json);
     API_NEED(text);
@@ -199,8 +205,8 @@ LgStatus lg_chat_render(LgEngine *engine, const char *messages_json, const char 
         LG_TRY(g ? chat_from_gguf(engine, g, error) : chat_from_folder(engine, error));
     Buf out;
     buf_init(&out);
-    json_t *context = json_pack("{s:b, s:s*, s:s*}", "add_generation_prompt", add_generation_prompt, "bos_token",
-                                engine->bos, "eos_token", engine->eos);
+    json_t *context = json_pack("{s:b, s:s*, s:s*}", "add_generation_prompt", add_generation_prompt,
+                                "bos_token", engine->bos, "eos_token", engine->eos);
     LgStatus status = context ? LG_OK : lg_fail_memory(error);
     if (status == LG_OK)
         status = parse_json_argument(messages_json, "messages", context, "messages", error);

@@ -1,4 +1,5 @@
-/* Names point to immutable adapter objects; an object is freed when its name and its last sequence are gone. */
+/* Names point to immutable adapter objects; an object is freed when its name and its last sequence
+ * are gone. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -30,7 +31,8 @@ const Adapter *engine_adapter_find(const Engine *e, const char *name) {
     return o ? o->adapter : NULL;
 }
 
-static LgStatus object_create(Engine *e, const char *name, const char *dir, AdapterObject **out, LgError *err) {
+static LgStatus object_create(Engine *e, const char *name, const char *dir, AdapterObject **out,
+                              LgError *err) {
     AdapterObject *o = lg_calloc(1, sizeof *o);
     if (!o)
         return lg_fail_memory(err);
@@ -45,7 +47,8 @@ static LgStatus object_create(Engine *e, const char *name, const char *dir, Adap
     }
     if (status == LG_OK) {
         memcpy(o->name, name, len);
-        status = e->runner->ops->adapter_install(e->runner, adapter_data(o->adapter), &o->slot, err);
+        status =
+            e->runner->ops->adapter_install(e->runner, adapter_data(o->adapter), &o->slot, err);
     }
     if (status != LG_OK) {
         object_destroy(e, o);
@@ -58,7 +61,8 @@ static LgStatus object_create(Engine *e, const char *name, const char *dir, Adap
 LgStatus engine_adapter_load(Engine *e, const char *name, const char *dir, LgError *err) {
     LG_TRY(adapter_name_check(name, err));
     if (adapter_object_find(e, name))
-        return lg_fail(err, LG_CONFLICT, 0, "adapter \"%s\": the name is taken; unload it first", name);
+        return lg_fail(err, LG_CONFLICT, 0, "adapter \"%s\": the name is taken; unload it first",
+                       name);
     if (e->adapter_count == e->adapter_cap) {
         size_t cap = e->adapter_cap ? e->adapter_cap * 2 : 8;
         AdapterObject **list = lg_realloc(e->adapters, cap * sizeof *list);
@@ -79,7 +83,8 @@ LgStatus engine_adapter_unload(Engine *e, const char *name, LgError *err) {
         AdapterObject *o = e->adapters[i];
         if (strcmp(o->name, name) != 0)
             continue;
-        memmove(&e->adapters[i], &e->adapters[i + 1], (e->adapter_count - i - 1) * sizeof(AdapterObject *));
+        memmove(&e->adapters[i], &e->adapters[i + 1],
+                (e->adapter_count - i - 1) * sizeof(AdapterObject *));
         e->adapter_count--;
         o->named = false;
         if (o->users == 0)

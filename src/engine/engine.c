@@ -28,7 +28,8 @@ static LgStatus open_runner(Engine *e, const LgEngineOptions *o, LgError *err) {
         return runner_open_cpu(&r, &e->runner, err);
     if (strcmp(backend, "interp") == 0)
         return runner_open_interp(&r, &e->runner, err);
-    return lg_fail(err, LG_BAD_INPUT, 0, "no back end is named \"%s\"; there are cpu and interp", backend);
+    return lg_fail(err, LG_BAD_INPUT, 0, "no back end is named \"%s\"; there are cpu and interp",
+                   backend);
 }
 
 static LgStatus make_buffers(Engine *e, LgError *err) {
@@ -44,15 +45,17 @@ static LgStatus make_buffers(Engine *e, LgError *err) {
     e->sample_pos = lg_alloc_array(samples, sizeof *e->sample_pos);
     e->sets = lg_calloc(rows + 1, sizeof *e->sets);
     e->logits = lg_alloc_array(samples * (size_t)e->runner->vocab, sizeof *e->logits);
-    bool whole = e->token && e->slot && e->pos && e->ad && e->last && e->sample_of && e->sample_pos && e->sets &&
-                 e->logits;
+    bool whole = e->token && e->slot && e->pos && e->ad && e->last && e->sample_of &&
+                 e->sample_pos && e->sets && e->logits;
     return whole ? LG_OK : lg_fail_memory(err);
 }
 
 static LgStatus open_parts(Engine *e, const LgEngineOptions *o, LgError *err) {
-    if (o->rows_max < 0 || o->threads < 0 || o->context_max < 0 || o->threads > 1024 || o->rows_max > 65536)
+    if (o->rows_max < 0 || o->threads < 0 || o->context_max < 0 || o->threads > 1024 ||
+        o->rows_max > 65536)
         return lg_fail(err, LG_BAD_INPUT, 0,
-                       "options: threads %d, rows_max %d, context_max %d; accepted are 0 (the default) to 1024 "
+                       "options: threads %d, rows_max %d, context_max %d; accepted are 0 (the "
+                       "default) to 1024 "
                        "threads, 65536 rows and any context",
                        o->threads, o->rows_max, o->context_max);
     bool page = o->program && !lg_str_ends(lg_str(o->program), ".so");
@@ -69,7 +72,8 @@ static LgStatus open_parts(Engine *e, const LgEngineOptions *o, LgError *err) {
 LgStatus engine_open(const LgEngineOptions *o, Engine **out, LgError *err) {
     double start = clock_seconds();
     if (!o->model)
-        return lg_fail(err, LG_BAD_INPUT, 0, "no model is named; a checkpoint folder or a .gguf file is needed");
+        return lg_fail(err, LG_BAD_INPUT, 0,
+                       "no model is named; a checkpoint folder or a .gguf file is needed");
     Engine *e = lg_calloc(1, sizeof *e);
     if (!e)
         return lg_fail_memory(err);

@@ -1,4 +1,5 @@
-/* The engine: a model, its adapters and its running sequences, in ids. Knows nothing of text. One thread at a time. */
+/* The engine: a model, its adapters and its running sequences, in ids. Knows nothing of text. One
+ * thread at a time. */
 #ifndef LG_ENGINE_ENGINE_H
 #define LG_ENGINE_ENGINE_H
 
@@ -16,18 +17,19 @@ typedef struct Sequence Sequence;
 typedef struct Model {
     Arena arena;
     Checkpoint *checkpoint;
-    LgStr source;          /* of the .lg page */
-    Buf source_buf;        /* owns it where it was read from a file */
-    const char *file;      /* its name, for messages */
-    LangProgram *program;  /* after the LoRA rewrite */
-    Binding *binding;      /* NULL: config only */
-    int context;           /* max_position_embeddings; 0: not said */
-    int32_t end_ids[16];   /* generation_config.json's, else the config's */
+    LgStr source;         /* of the .lg page */
+    Buf source_buf;       /* owns it where it was read from a file */
+    const char *file;     /* its name, for messages */
+    LangProgram *program; /* after the LoRA rewrite */
+    Binding *binding;     /* NULL: config only */
+    int context;          /* max_position_embeddings; 0: not said */
+    int32_t end_ids[16];  /* generation_config.json's, else the config's */
     int end_count;
-    LgSampling sampling;   /* generation_config.json's */
+    LgSampling sampling; /* generation_config.json's */
 } Model;
 
-/* path: a checkpoint; page: FILE.lg or NULL (picked by architecture); config_only: path may hold just a config. */
+/* path: a checkpoint; page: FILE.lg or NULL (picked by architecture); config_only: path may hold
+ * just a config. */
 LgStatus model_open(const char *path, const char *page, bool config_only, Model *out, LgError *err);
 void model_close(Model *m);
 
@@ -40,7 +42,8 @@ const LgTiming *engine_timing(const Engine *e);
 int engine_context(const Engine *e);
 bool engine_store_f32(const Engine *e);
 
-/* ---- adapters.c: names to objects; an object lives until its name and its last sequence are gone ---- */
+/* ---- adapters.c: names to objects; an object lives until its name and its last sequence are gone
+ * ---- */
 LgStatus engine_adapter_load(Engine *e, const char *name, const char *dir, LgError *err);
 LgStatus engine_adapter_unload(Engine *e, const char *name, LgError *err);
 const Adapter *engine_adapter_find(const Engine *e, const char *name); /* NULL: no such name */
@@ -58,7 +61,7 @@ LgStatus engine_step(Engine *e, int32_t *active, LgError *err);
 
 /* Teacher-forced: logits of every position go to `seen` in order. */
 typedef void (*LogitsSeen)(void *user, size_t position, const float *logits, int32_t vocab);
-LgStatus engine_eval(Engine *e, const int32_t *ids, size_t count, const LgAdapterUse *adapters, size_t adapter_count,
-                     LogitsSeen seen, void *user, LgError *err);
+LgStatus engine_eval(Engine *e, const int32_t *ids, size_t count, const LgAdapterUse *adapters,
+                     size_t adapter_count, LogitsSeen seen, void *user, LgError *err);
 
 #endif

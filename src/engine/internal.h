@@ -5,7 +5,8 @@
 #include "base/hash.h"
 #include "engine/engine.h"
 
-/* A loaded adapter. names: 1 while a name points to it; users: sequences that use it. Freed when both are 0. */
+/* A loaded adapter. names: 1 while a name points to it; users: sequences that use it. Freed when
+ * both are 0. */
 typedef struct AdapterObject {
     Adapter *adapter;
     int32_t slot;
@@ -27,7 +28,7 @@ struct Sequence {
     Sequence *next; /* of the engine's list, oldest first */
     SequenceState state;
     LgFinish finish;
-    int32_t *ids; /* prompt, then new ones */
+    int32_t *ids;                     /* prompt, then new ones */
     size_t prompt_count, count, done; /* done: positions whose KV is written */
     size_t count_max;
     AdapterObject *objects[ADAPTER_SET_MAX];
@@ -78,6 +79,7 @@ LgStatus kv_acquire(Engine *e, Sequence *s, bool *acquired, LgError *err);
 void kv_release(Engine *e, Sequence *s);
 
 /* sampler.c: the next id from one row of logits; position makes the random number. */
-int32_t sampler_pick(const LgSampling *sampling, const float *logits, int32_t vocab, size_t position, LgStatus *status);
+int32_t sampler_pick(const LgSampling *sampling, const float *logits, int32_t vocab,
+                     size_t position, LgStatus *status);
 
 #endif

@@ -1,4 +1,5 @@
-/* Slots and pages: a sequence gets pages for every position it may have when it starts, so that a running sequence never waits. */
+/* Slots and pages: a sequence gets pages for every position it may have when it starts, so that a
+ * running sequence never waits. */
 #include <assert.h>
 #include <string.h>
 

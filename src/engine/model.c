@@ -17,7 +17,8 @@ static void list_architectures(Buf *out) {
         LgStr model;
         const LgStr *names;
         int count;
-        if (lang_models((LgStr){m->data, m->size}, m->name, &arena, &model, &names, &count, NULL) == LG_OK)
+        if (lang_models((LgStr){m->data, m->size}, m->name, &arena, &model, &names, &count, NULL) ==
+            LG_OK)
             for (int i = 0; i < count; i++)
                 buf_printf(out, "%s%.*s", out->len ? ", " : "", LG_STR_ARG(names[i]));
         arena_clear(&arena);
@@ -40,7 +41,8 @@ static bool serves(LgStr source, const char *file, LgStr architecture) {
 
 static LgStatus pick_page(Model *m, LgError *err) {
     const ConfigValue *list = config_get_c(checkpoint_config(m->checkpoint), "architectures");
-    if (!list || list->kind != CONFIG_LIST || list->count == 0 || list->items[0].kind != CONFIG_STRING)
+    if (!list || list->kind != CONFIG_LIST || list->count == 0 ||
+        list->items[0].kind != CONFIG_STRING)
         return lg_fail(err, LG_BAD_INPUT, 0,
                        "%s: the config names no architecture (\"architectures\": [\"…\"]); name a "
                        "program with --program FILE.lg",
@@ -89,7 +91,8 @@ static float number_or(const json_t *object, const char *key, float otherwise) {
 /* generation_config.json: end tokens and sampling. A file that is not there is no error. */
 static LgStatus read_generation_config(Model *m, LgError *err) {
     m->sampling = (LgSampling){.temperature = 0, .top_p = 1};
-    const char *path = arena_printf(&m->arena, "%s/generation_config.json", checkpoint_path(m->checkpoint));
+    const char *path =
+        arena_printf(&m->arena, "%s/generation_config.json", checkpoint_path(m->checkpoint));
     if (!path)
         return lg_fail_memory(err);
     if (!file_exists(path))
@@ -122,7 +125,8 @@ static LgStatus read_generation_config(Model *m, LgError *err) {
 static void read_config_facts(Model *m) {
     const Config *config = checkpoint_config(m->checkpoint);
     const ConfigValue *context = config_get_c(config, "max_position_embeddings");
-    if (context && context->kind == CONFIG_INT && context->integer > 0 && context->integer < INT32_MAX)
+    if (context && context->kind == CONFIG_INT && context->integer > 0 &&
+        context->integer < INT32_MAX)
         m->context = (int)context->integer;
     if (m->end_count > 0)
         return;
@@ -134,7 +138,8 @@ static void read_config_facts(Model *m) {
             add_end_id(m, end->items[i].integer);
 }
 
-LgStatus model_open(const char *path, const char *page, bool config_only, Model *out, LgError *err) {
+LgStatus model_open(const char *path, const char *page, bool config_only, Model *out,
+                    LgError *err) {
     Model m = {0};
     arena_init(&m.arena);
     buf_init(&m.source_buf);
@@ -144,7 +149,8 @@ LgStatus model_open(const char *path, const char *page, bool config_only, Model 
         status = page ? read_page(&m, page, err) : pick_page(&m, err);
     LangProgram *checked = NULL;
     if (status == LG_OK)
-        status = lang_compile(m.source, m.file, checkpoint_config(m.checkpoint), &m.arena, &checked, err);
+        status = lang_compile(m.source, m.file, checkpoint_config(m.checkpoint), &m.arena, &checked,
+                              err);
     if (status == LG_OK)
         status = lang_rewrite_lora(checked, &m.arena, &m.program, err);
     const TensorSet *tensors = status == LG_OK ? checkpoint_tensors(m.checkpoint) : NULL;

@@ -1,4 +1,5 @@
-/* The next id from a row of logits. Candidates are kept in (logit falling, id rising) order, so that nothing depends on the sort. */
+/* The next id from a row of logits. Candidates are kept in (logit falling, id rising) order, so
+ * that nothing depends on the sort. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -26,7 +27,8 @@ static int by_logit(const void *a, const void *b) {
     return x->id < y->id ? -1 : 1;
 }
 
-/* Keeps a prefix of the sorted candidates: top_k, then top_p and min_p on the tempered distribution; returns its length and total weight. */
+/* Keeps a prefix of the sorted candidates: top_k, then top_p and min_p on the tempered
+ * distribution; returns its length and total weight. */
 static int32_t keep_prefix(const LgSampling *s, Candidate *c, int32_t count, double *total) {
     if (s->top_k > 0 && s->top_k < count)
         count = s->top_k;
@@ -43,7 +45,8 @@ static int32_t keep_prefix(const LgSampling *s, Candidate *c, int32_t count, dou
     return n;
 }
 
-int32_t sampler_pick(const LgSampling *s, const float *logits, int32_t vocab, size_t position, LgStatus *status) {
+int32_t sampler_pick(const LgSampling *s, const float *logits, int32_t vocab, size_t position,
+                     LgStatus *status) {
     *status = LG_OK;
     if (s->temperature <= 0)
         return argmax(logits, vocab);

@@ -7,34 +7,38 @@
 
 static LgStatus check_request(const Engine *e, const LgRequest *r, LgError *err) {
     if (r->id_count == 0 || !r->ids)
-        return lg_fail(err, LG_BAD_INPUT, 0, "the prompt is empty; at least one token id is needed");
+        return lg_fail(err, LG_BAD_INPUT, 0,
+                       "the prompt is empty; at least one token id is needed");
     if (r->max_tokens < 0)
-        return lg_fail(err, LG_BAD_INPUT, 0, "max_tokens is %d; 0 or more is accepted", r->max_tokens);
+        return lg_fail(err, LG_BAD_INPUT, 0, "max_tokens is %d; 0 or more is accepted",
+                       r->max_tokens);
     if (r->adapter_count > ADAPTER_SET_MAX)
-        return lg_fail(err, LG_LIMIT, 0, "%zu adapters on one sequence; at most %d are served", r->adapter_count,
-                       ADAPTER_SET_MAX);
+        return lg_fail(err, LG_LIMIT, 0, "%zu adapters on one sequence; at most %d are served",
+                       r->adapter_count, ADAPTER_SET_MAX);
     for (size_t i = 0; i < r->id_count; i++)
         if (r->ids[i] < 0 || r->ids[i] >= e->runner->vocab)
-            return lg_fail(err, LG_BAD_INPUT, i, "prompt id %zu is %d; the model has ids 0 to %d", i, r->ids[i],
-                           e->runner->vocab - 1);
+            return lg_fail(err, LG_BAD_INPUT, i, "prompt id %zu is %d; the model has ids 0 to %d",
+                           i, r->ids[i], e->runner->vocab - 1);
     size_t positions = r->id_count + (size_t)r->max_tokens;
     if (positions > (size_t)e->context)
-        return lg_fail(err, LG_LIMIT, 0,
-                       "the prompt has %zu ids and %d new ones are asked for: %zu positions, and the "
-                       "context has %d",
-                       r->id_count, r->max_tokens, positions, e->context);
+        return lg_fail(
+            err, LG_LIMIT, 0,
+            "the prompt has %zu ids and %d new ones are asked for: %zu positions, and the "
+            "context has %d",
+            r->id_count, r->max_tokens, positions, e->context);
     if (!kv_fits(e, positions))
         return lg_fail(err, LG_LIMIT, 0,
-                       "%zu positions need %zu KV pages of %llu bytes, and the engine may hold %d", positions,
-                       (positions + KV_PAGE_POSITIONS - 1) / KV_PAGE_POSITIONS,
+                       "%zu positions need %zu KV pages of %llu bytes, and the engine may hold %d",
+                       positions, (positions + KV_PAGE_POSITIONS - 1) / KV_PAGE_POSITIONS,
                        (unsigned long long)e->runner->kv_page_bytes, e->kv.total_max);
     const LgSampling *s = &r->sampling;
     if (!(s->temperature >= 0 && s->temperature < 1e6f) || !(s->top_p >= 0 && s->top_p <= 1) ||
         !(s->min_p >= 0 && s->min_p <= 1) || s->top_k < 0)
-        return lg_fail(err, LG_BAD_INPUT, 0,
-                       "sampling: temperature %g, top_k %d, top_p %g, min_p %g; accepted are temperature and "
-                       "top_k of 0 or more, top_p and min_p from 0 to 1",
-                       (double)s->temperature, s->top_k, (double)s->top_p, (double)s->min_p);
+        return lg_fail(
+            err, LG_BAD_INPUT, 0,
+            "sampling: temperature %g, top_k %d, top_p %g, min_p %g; accepted are temperature and "
+            "top_k of 0 or more, top_p and min_p from 0 to 1",
+            (double)s->temperature, s->top_k, (double)s->top_p, (double)s->min_p);
     return LG_OK;
 }
 
@@ -46,14 +50,16 @@ static LgStatus take_adapters(Engine *e, const LgRequest *r, Sequence *s, LgErro
                            r->adapters[i].name ? r->adapters[i].name : "");
         float scale = r->adapters[i].scale;
         if (!(scale - scale == 0))
-            return lg_fail(err, LG_BAD_INPUT, 0, "adapter \"%s\": the scale is not a finite number", o->name);
+            return lg_fail(err, LG_BAD_INPUT, 0, "adapter \"%s\": the scale is not a finite number",
+                           o->name);
         bool dora = false;
         const AdapterData *data = adapter_data(o->adapter);
         for (int k = 0; k < data->site_count * data->layer_count; k++)
             dora |= data->sites[k].rank > 0 && data->sites[k].magnitude != NULL;
         if (dora && r->adapter_count > 1)
             return lg_fail(err, LG_BAD_INPUT, 0,
-                           "adapter \"%s\" uses DoRA, which is not served in a set of several adapters; use it "
+                           "adapter \"%s\" uses DoRA, which is not served in a set of several "
+                           "adapters; use it "
                            "alone",
                            o->name);
         o->users++;

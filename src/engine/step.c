@@ -1,5 +1,6 @@
-/* One step: rows of every running sequence (one for those that decode, a chunk for those whose prompt is not done), and the next ids from
- * their logits. Which rows meet in a step changes speed alone: a row's bits depend on that row. */
+/* One step: rows of every running sequence (one for those that decode, a chunk for those whose
+ * prompt is not done), and the next ids from their logits. Which rows meet in a step changes speed
+ * alone: a row's bits depend on that row. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -152,9 +153,10 @@ LgStatus engine_step(Engine *e, int32_t *active, LgError *err) {
     return LG_OK;
 }
 
-LgStatus engine_eval(Engine *e, const int32_t *ids, size_t count, const LgAdapterUse *adapters, size_t adapter_count,
-                     LogitsSeen seen, void *user, LgError *err) {
-    /* One new token is asked for so that the sequence runs; none is made, since an evaluation samples nothing. */
+LgStatus engine_eval(Engine *e, const int32_t *ids, size_t count, const LgAdapterUse *adapters,
+                     size_t adapter_count, LogitsSeen seen, void *user, LgError *err) {
+    /* One new token is asked for so that the sequence runs; none is made, since an evaluation
+     * samples nothing. */
     LgRequest r = {.ids = ids,
                    .id_count = count,
                    .adapters = adapters,

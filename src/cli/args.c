@@ -1,0 +1,131 @@
+/* Options: one table says what exists, each command which of them it takes. */
+#include <stddef.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+typedef enum OptionKind { OPTION_FLAG, OPTION_VALUE, OPTION_LIST } OptionKind;
+
+typedef struct Option {
+    const char *name, *alias, *value, *help;
+    OptionKind kind;
+    size_t offset;
+} Option;
+
+#define AT(field) offsetof(CliOptions, field)
+/* clang-format off */
+static const Option options[] = {
+    {"prompt", "p", "TEXT", "the prompt, as plain text", OPTION_VALUE, AT(prompt)},
+    {"ids", NULL, "3,17,99", "the prompt, as token ids (needs no tokenizer)", OPTION_VALUE, AT(ids)},
+    {"batch", NULL, "FILE.jsonl", "one request a line, all in one batch; - is standard input", OPTION_VALUE, AT(batch)},
+    {"jsonl", NULL, "FILE", "one input a line; - is standard input", OPTION_VALUE, AT(jsonl)},
+    {"n", "n", "COUNT", "new tokens at most (default 128)", OPTION_VALUE, AT(n)},
+    {"greedy", NULL, NULL, "the likeliest token each time", OPTION_FLAG, AT(greedy)},
+    {"temperature", NULL, "T", "0 is greedy; the default is the checkpoint's", OPTION_VALUE, AT(temperature)},
+    {"top-k", NULL, "K", "sample among the K likeliest", OPTION_VALUE, AT(top_k)},
+    {"top-p", NULL, "P", "sample among the likeliest that hold P of the probability", OPTION_VALUE, AT(top_p)},
+    {"min-p", NULL, "P", "drop what is less likely than P times the likeliest", OPTION_VALUE, AT(min_p)},
+    {"seed", NULL, "N", "of the random numbers; the same seed gives the same text", OPTION_VALUE, AT(seed)},
+    {"adapter", NULL, "NAME=DIR", "load a PEFT adapter under a name (repeatable)", OPTION_LIST, AT(adapter)},
+    {"use", NULL, "NAME[:SCALE]", "apply it to the sequence; repeated: together, in this order", OPTION_LIST, AT(use)},
+    {"system", NULL, "TEXT", "system message of the chat", OPTION_VALUE, AT(system)},
+    {"backend", NULL, "NAME", "cpu (default) or interp, the reference interpreter", OPTION_VALUE, AT(backend)},
+    {"program", NULL, "FILE", "a page FILE.lg, or a program FILE.so made by compile", OPTION_VALUE, AT(program)},
+    {"store", NULL, "TYPE", "bf16 (default), or f32: what stores that name no type keep", OPTION_VALUE, AT(store)},
+    {"threads", NULL, "N", "threads (default: one for each core)", OPTION_VALUE, AT(threads)},
+    {"level", NULL, "NAME", "CPU feature level: generic, avx2 (default: the best here)", OPTION_VALUE, AT(level)},
+    {"compiler", NULL, "CC", "the C compiler of CPU programs (default cc)", OPTION_VALUE, AT(compiler)},
+    {"cache", NULL, "DIR", "compiled programs (default ~/.cache/ligature)", OPTION_VALUE, AT(cache)},
+    {"require-cache", NULL, NULL, "fail, naming what differs, instead of compiling", OPTION_FLAG, AT(require_cache)},
+    {"rows", NULL, "N", "rows of a step (run: at most, default 512; explain: default 1)", OPTION_VALUE, AT(rows)},
+    {"context", NULL, "N", "positions of a sequence at most", OPTION_VALUE, AT(context)},
+    {"lane", NULL, "NAME", "a hand-written lane instead of the compiled program", OPTION_VALUE, AT(lane)},
+    {"digest", NULL, NULL, "add the SHA-256 of each sequence's logits", OPTION_FLAG, AT(digest)},
+    {"emit", NULL, "WHAT", "c, plan or so", OPTION_VALUE, AT(emit)},
+    {"config", NULL, "DIR", "a checkpoint, or a folder with config.json alone", OPTION_VALUE, AT(config)},
+    {"model", NULL, "MODEL", "the model that an adapter is for", OPTION_VALUE, AT(model)},
+    {"output", "o", "FILE", "write there", OPTION_VALUE, AT(output)},
+    {"explain-ignored", NULL, NULL, "print the config keys that are ignored", OPTION_FLAG, AT(explain_ignored)},
+    {"json", NULL, NULL, "one JSON object on standard output", OPTION_FLAG, AT(json)},
+    {"help", "h", NULL, "this text", OPTION_FLAG, AT(help)},
+};
+/* clang-format on */
+#define OPTION_COUNT (sizeof options / sizeof options[0])
+
+static bool takes(const CliCommand *command, const char *name) {
+    size_t len = strlen(name);
+    for (const char *at = command->options; (at = strstr(at, name)) != NULL; at += len)
+        if ((at == command->options || at[-1] == ' ') && (at[len] == ' ' || at[len] == 0))
+            return true;
+    return strcmp(name, "help") == 0;
+}
+
+void cli_help(const CliCommand *command) {
+    printf("ligature %s %s\n\n%s\n\nOptions\n", command->name, command->usage, command->summary);
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        const Option *o = &options[i];
+        if (!takes(command, o->name))
+            continue;
+        char left[64];
+        snprintf(left, sizeof left, "%s%s%s%s", o->alias ? "-" : "--",
+                 o->alias ? o->alias : o->name, o->value ? " " : "", o->value ? o->value : "");
+        printf("  %-26s %s\n", left, o->help);
+    }
+    printf("\nExamples\n%s\nExit codes: 0 done, 1 reading, writing or an internal fault, 2 refused "
+           "input.\n",
+           command->examples);
+}
+
+static const Option *find(const CliCommand *command, const char *arg) {
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        const Option *o = &options[i];
+        bool named = strncmp(arg, "--", 2) == 0 && strcmp(arg + 2, o->name) == 0;
+        bool aliased = arg[0] == '-' && o->alias && strcmp(arg + 1, o->alias) == 0;
+        if ((named || aliased) && takes(command, o->name))
+            return o;
+    }
+    return NULL;
+}
+
+static int store(const Option *o, const char *arg, const char *value, CliOptions *out) {
+    void *field = (char *)out + o->offset;
+    if (o->kind == OPTION_FLAG) {
+        *(bool *)field = true;
+        return EXIT_OK;
+    }
+    if (!value)
+        return cli_refuse("%s needs a value: %s %s", arg, arg, o->value);
+    if (o->kind == OPTION_VALUE) {
+        *(const char **)field = value;
+        return EXIT_OK;
+    }
+    CliList *list = field;
+    if (list->count == CLI_LIST_MAX)
+        return cli_refuse("%s is given more than %d times", arg, CLI_LIST_MAX);
+    list->items[list->count++] = value;
+    return EXIT_OK;
+}
+
+int cli_parse(int argc, char **argv, const CliCommand *command, CliOptions *o) {
+    for (int i = 0; i < argc; i++) {
+        const char *arg = argv[i];
+        if (arg[0] != '-' || arg[1] == 0) {
+            if (o->positional)
+                return cli_refuse("unexpected argument \"%s\"; usage: ligature %s %s", arg,
+                                  command->name, command->usage);
+            o->positional = arg;
+            continue;
+        }
+        const Option *option = find(command, arg);
+        if (!option)
+            return cli_refuse("%s takes no option %s; see ligature %s --help", command->name, arg,
+                              command->name);
+        const char *value = NULL;
+        if (option->kind != OPTION_FLAG && i + 1 < argc)
+            value = argv[++i];
+        int code = store(option, arg, value, o);
+        if (code != EXIT_OK)
+            return code;
+    }
+    return EXIT_OK;
+}

@@ -1,0 +1,72 @@
+/* The command line: option tables, and what the commands share. Talks to the library through
+ * ligature.h alone. */
+#ifndef LG_CLI_CLI_H
+#define LG_CLI_CLI_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "base/str.h"
+#include "ligature.h"
+
+enum { EXIT_OK = 0, EXIT_INTERNAL = 1, EXIT_REFUSED = 2 };
+
+#define CLI_LIST_MAX 256
+
+typedef struct CliList {
+    const char *items[CLI_LIST_MAX];
+    int count;
+} CliList;
+
+/* Every option that a command may take; a command lists the names that it accepts. */
+typedef struct CliOptions {
+    const char *positional;
+    const char *prompt, *ids, *batch, *jsonl, *messages;
+    const char *n, *temperature, *top_k, *top_p, *min_p, *seed;
+    const char *backend, *program, *threads, *level, *store, *compiler, *cache, *rows, *context,
+        *emit, *output;
+    const char *config, *model, *lane, *system;
+    CliList adapter, use;
+    bool greedy, json, digest, require_cache, help, explain_ignored;
+} CliOptions;
+
+typedef struct CliCommand {
+    const char *name, *summary, *usage, *options,
+        *examples; /* options: names, separated by blanks */
+    int (*run)(const CliOptions *o);
+} CliCommand;
+
+int cmd_run(const CliOptions *o);
+int cmd_chat(const CliOptions *o);
+int cmd_tokenize(const CliOptions *o);
+int cmd_compile(const CliOptions *o);
+int cmd_explain(const CliOptions *o);
+int cmd_inspect(const CliOptions *o);
+int cmd_eval(const CliOptions *o);
+
+/* args.c */
+int cli_parse(int argc, char **argv, const CliCommand *command,
+              CliOptions *o); /* EXIT_OK, or the exit code after a message */
+void cli_help(const CliCommand *command);
+
+/* common.c: messages go to stderr as "ligature: …". */
+int cli_fail(const LgError *e); /* prints it; the exit code that its status means */
+int cli_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool cli_int(const char *text, long min, long max, long *out);
+int cli_open(const CliOptions *o, LgEngine **out); /* engine with the options' adapters loaded */
+int cli_ids(const char *text, int32_t **ids,
+            size_t *count); /* "3,17,99"; the caller frees with free() */
+int cli_uses(const CliOptions *o, LgAdapterUse *uses,
+             size_t *count); /* --use, or the only --adapter; at most 4 */
+int cli_sampling(const CliOptions *o, const LgEngine *e, LgSampling *out);
+json_t *cli_program_json(const LgEngine *e, bool whole); /* the fixed form's "program" */
+json_t *cli_timing_json(const LgEngine *e);
+json_t *cli_ids_json(const int32_t *ids, size_t count);
+json_t *cli_uses_json(const LgAdapterUse *uses, size_t count);
+void cli_print_json(json_t *value); /* one line on stdout; takes the reference */
+void cli_provenance_line(const LgEngine *e, double first_token_s);
+/* Reads a JSONL file line by line; line numbers from 1. Returns an exit code. */
+typedef int (*CliLine)(void *user, json_t *line, long number);
+int cli_each_line(const char *path, CliLine fn, void *user);
+
+#endif

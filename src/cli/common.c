@@ -1,0 +1,327 @@
+/* What the commands share: opening an engine, adapters, numbers, JSON forms. The environment is
+ * read here and nowhere else. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/cli.h"
+
+int cli_fail(const LgError *e) {
+    fprintf(stderr, "ligature: %s\n", e->message);
+    switch (e->status) {
+    case LG_IO:
+    case LG_INTERNAL:
+    case LG_DEVICE:
+    case LG_NO_MEMORY:
+        return EXIT_INTERNAL;
+    default:
+        return EXIT_REFUSED;
+    }
+}
+
+int cli_refuse(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fputs("ligature: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return EXIT_REFUSED;
+}
+
+bool cli_int(const char *text, long min, long max, long *out) {
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || end == text || *end || value < min || value > max)
+        return false;
+    *out = value;
+    return true;
+}
+
+/* $LIGATURE_CACHE, else $XDG_CACHE_HOME/ligature, else ~/.cache/ligature; NULL where there is no
+ * home. */
+static const char *default_cache(Buf *path) {
+    const char *own = getenv("LIGATURE_CACHE");
+    const char *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    if (own && *own)
+        buf_puts(path, own);
+    else if (xdg && *xdg)
+        buf_printf(path, "%s/ligature", xdg);
+    else if (home && *home)
+        buf_printf(path, "%s/.cache/ligature", home);
+    return path->len ? path->data : NULL;
+}
+
+static int engine_options(const CliOptions *o, LgEngineOptions *out, Buf *cache) {
+    lg_engine_options_init(out);
+    long threads = 0, rows = 0, context = 0;
+    if (o->threads && !cli_int(o->threads, 1, 1024, &threads))
+        return cli_refuse("--threads %s: a number from 1 to 1024 is needed", o->threads);
+    if (o->rows && !cli_int(o->rows, 1, 65536, &rows))
+        return cli_refuse("--rows %s: a number from 1 to 65536 is needed", o->rows);
+    if (o->context && !cli_int(o->context, 1, 1 << 24, &context))
+        return cli_refuse("--context %s: a number from 1 to 16777216 is needed", o->context);
+    if (o->store && strcmp(o->store, "bf16") != 0 && strcmp(o->store, "f32") != 0)
+        return cli_refuse("--store %s: bf16 or f32 is accepted", o->store);
+    if (o->lane)
+        return cli_refuse("--lane %s: there is no hand-written lane of that name; without --lane "
+                          "the compiled program runs",
+                          o->lane);
+    out->model = o->positional;
+    out->program = o->program;
+    out->backend = o->backend;
+    out->level = o->level;
+    out->compiler = o->compiler;
+    out->cache_dir = o->cache ? o->cache : default_cache(cache);
+    out->require_cache = o->require_cache;
+    out->store_f32 = o->store && strcmp(o->store, "f32") == 0;
+    out->threads = (int)threads;
+    out->rows_max = (int)rows;
+    out->context_max = (int)context;
+    return EXIT_OK;
+}
+
+static int load_adapters(const CliOptions *o, LgEngine *e) {
+    for (int i = 0; i < o->adapter.count; i++) {
+        const char *eq = strchr(o->adapter.items[i], '=');
+        if (!eq)
+            return cli_refuse("--adapter %s: NAME=DIR is needed", o->adapter.items[i]);
+        char name[256];
+        size_t len = (size_t)(eq - o->adapter.items[i]);
+        if (len >= sizeof name)
+            return cli_refuse("--adapter: the name has %zu bytes; up to 255 are accepted", len);
+        memcpy(name, o->adapter.items[i], len);
+        name[len] = 0;
+        LgError err;
+        if (lg_adapter_load(e, name, eq + 1, &err) != LG_OK)
+            return cli_fail(&err);
+    }
+    return EXIT_OK;
+}
+
+int cli_open(const CliOptions *o, LgEngine **out) {
+    if (!o->positional)
+        return cli_refuse("no MODEL is given: a checkpoint folder or a .gguf file is needed");
+    LgEngineOptions options;
+    Buf cache;
+    buf_init(&cache);
+    LgError err;
+    LgEngine *e = NULL;
+    int code = engine_options(o, &options, &cache);
+    if (code == EXIT_OK && lg_engine_open(&options, &e, &err) != LG_OK)
+        code = cli_fail(&err);
+    buf_clear(&cache);
+    if (code == EXIT_OK)
+        code = load_adapters(o, e);
+    if (code != EXIT_OK) {
+        lg_engine_close(e);
+        return code;
+    }
+    *out = e;
+    return EXIT_OK;
+}
+
+int cli_ids(const char *text, int32_t **ids, size_t *count) {
+    size_t n = 1;
+    for (const char *c = text; *c; c++)
+        n += *c == ',';
+    int32_t *list = malloc(n * sizeof *list);
+    if (!list)
+        return EXIT_INTERNAL;
+    const char *at = text;
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        errno = 0;
+        long value = strtol(at, &end, 10);
+        if (errno || end == at || (*end != ',' && *end) || value < 0 || value > INT32_MAX) {
+            free(list);
+            return cli_refuse(
+                "--ids: number %zu is no token id; ids and commas are accepted, as in 3,17,99",
+                i + 1);
+        }
+        list[i] = (int32_t)value;
+        at = end + 1;
+    }
+    *ids = list;
+    *count = n;
+    return EXIT_OK;
+}
+
+/* names: storage for the names in front of a colon. */
+int cli_uses(const CliOptions *o, LgAdapterUse *uses, size_t *count) {
+    static char names[4][256]; /* the process runs one command */
+    *count = 0;
+    const CliList *list = o->use.count ? &o->use : &o->adapter;
+    if (!o->use.count && o->adapter.count > 1)
+        return cli_refuse(
+            "%d adapters are loaded and none is chosen; say which with --use NAME[:SCALE]",
+            o->adapter.count);
+    if (list->count > 4)
+        return cli_refuse("--use is given %d times; at most 4 adapters act on one sequence",
+                          list->count);
+    for (int i = 0; i < list->count; i++) {
+        const char *item = list->items[i];
+        size_t len = strcspn(item, o->use.count ? ":" : "=");
+        if (len >= sizeof names[0])
+            return cli_refuse("--use: the name has %zu bytes; up to 255 are accepted", len);
+        memcpy(names[i], item, len);
+        names[i][len] = 0;
+        uses[i] = (LgAdapterUse){.name = names[i], .scale = 1};
+        if (o->use.count && item[len] == ':') {
+            char *end;
+            uses[i].scale = strtof(item + len + 1, &end);
+            if (end == item + len + 1 || *end || !(uses[i].scale - uses[i].scale == 0))
+                return cli_refuse("--use %s: a number is needed after the colon", item);
+        }
+    }
+    *count = (size_t)list->count;
+    return EXIT_OK;
+}
+
+static bool real(const char *text, float *out) {
+    char *end;
+    float v = strtof(text, &end);
+    if (end == text || *end || !(v - v == 0))
+        return false;
+    *out = v;
+    return true;
+}
+
+int cli_sampling(const CliOptions *o, const LgEngine *e, LgSampling *out) {
+    lg_engine_default_sampling(e, out);
+    long number;
+    if (o->greedy)
+        *out = (LgSampling){.top_p = 1};
+    if (o->temperature && !real(o->temperature, &out->temperature))
+        return cli_refuse("--temperature %s: a number is needed", o->temperature);
+    if (o->top_p && !real(o->top_p, &out->top_p))
+        return cli_refuse("--top-p %s: a number from 0 to 1 is needed", o->top_p);
+    if (o->min_p && !real(o->min_p, &out->min_p))
+        return cli_refuse("--min-p %s: a number from 0 to 1 is needed", o->min_p);
+    if (o->top_k) {
+        if (!cli_int(o->top_k, 0, INT32_MAX, &number))
+            return cli_refuse("--top-k %s: a number of 0 or more is needed", o->top_k);
+        out->top_k = (int32_t)number;
+    }
+    if (o->seed) {
+        if (!cli_int(o->seed, 0, 0x7fffffffffffffff, &number))
+            return cli_refuse("--seed %s: a number of 0 or more is needed", o->seed);
+        out->seed = (uint64_t)number;
+    }
+    return EXIT_OK;
+}
+
+static json_t *describe(const LgEngine *e) {
+    char *text;
+    LgError err;
+    if (lg_engine_describe(e, &text, &err) != LG_OK)
+        return NULL;
+    json_t *o = json_loads(text, 0, NULL);
+    lg_free_memory(text);
+    return o;
+}
+
+json_t *cli_program_json(const LgEngine *e, bool whole) {
+    json_t *o = describe(e);
+    if (!whole && o) {
+        static const char *const drop[] = {"vocab", "context", "disregarded", "load_s",
+                                           "compile_s"};
+        for (size_t i = 0; i < sizeof drop / sizeof drop[0]; i++)
+            json_object_del(o, drop[i]);
+    }
+    return o;
+}
+
+json_t *cli_timing_json(const LgEngine *e) {
+    LgTiming t;
+    lg_engine_timing(e, &t);
+    return json_pack("{s:f, s:f, s:f, s:f, s:I, s:I}", "load_s", t.load_s, "compile_s", t.compile_s,
+                     "prefill_s", t.prefill_s, "decode_s", t.decode_s, "prefill_tokens",
+                     (json_int_t)t.prefill_tokens, "decode_tokens", (json_int_t)t.decode_tokens);
+}
+
+json_t *cli_ids_json(const int32_t *ids, size_t count) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_integer(ids[i]));
+    return list;
+}
+
+json_t *cli_uses_json(const LgAdapterUse *uses, size_t count) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(
+            list, json_pack("{s:s, s:f}", "name", uses[i].name, "scale", (double)uses[i].scale));
+    return list;
+}
+
+void cli_print_json(json_t *value) {
+    json_dumpf(value, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    fputc('\n', stdout);
+    json_decref(value);
+}
+
+void cli_provenance_line(const LgEngine *e, double first_token_s) {
+    json_t *o = describe(e);
+    LgTiming t;
+    lg_engine_timing(e, &t);
+    fprintf(stderr, "%s program %s on %s", json_string_value(json_object_get(o, "provenance")),
+            json_string_value(json_object_get(o, "model")),
+            json_string_value(json_object_get(o, "backend")));
+    const char *level = json_string_value(json_object_get(o, "level"));
+    fprintf(stderr, "%s%s, digest %.12s", level && *level ? "/" : "", level ? level : "",
+            json_string_value(json_object_get(o, "digest")));
+    if (t.decode_s > 0)
+        fprintf(stderr, "; decode %.1f tokens/s", (double)t.decode_tokens / t.decode_s);
+    if (t.prefill_s > 0)
+        fprintf(stderr, ", prefill %.1f tokens/s", (double)t.prefill_tokens / t.prefill_s);
+    if (first_token_s >= 0)
+        fprintf(stderr, ", first token after %.3f s", first_token_s);
+    fprintf(stderr, "; load %.2f s, compile %.2f s\n", t.load_s, t.compile_s);
+    json_decref(o);
+}
+
+static int each_line(LgStr text, const char *path, CliLine fn, void *user) {
+    long number = 0;
+    size_t at = 0;
+    while (at < text.len) {
+        const char *end = memchr(text.ptr + at, '\n', text.len - at);
+        size_t len = end ? (size_t)(end - text.ptr) - at : text.len - at;
+        LgStr line = {text.ptr + at, len};
+        at += len + 1;
+        number++;
+        if (strspn(line.ptr, " \t\r") >= line.len)
+            continue;
+        char what[300];
+        snprintf(what, sizeof what, "%.200s line %ld", path, number);
+        json_t *value = NULL;
+        LgError err;
+        if (lg_json_parse(line, what, &value, &err) != LG_OK)
+            return cli_fail(&err);
+        int code = json_is_object(value) ? fn(user, value, number)
+                                         : cli_refuse("%s: an object is needed", what);
+        json_decref(value);
+        if (code != EXIT_OK)
+            return code;
+    }
+    return EXIT_OK;
+}
+
+int cli_each_line(const char *path, CliLine fn, void *user) {
+    Buf text;
+    buf_init(&text);
+    LgError err;
+    const char *real_path = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
+    int code = EXIT_OK;
+    if (file_read(real_path, 1u << 30, &text, &err) != LG_OK)
+        code = cli_fail(&err);
+    else
+        code = each_line(buf_view(&text), path, fn, user);
+    buf_clear(&text);
+    return code;
+}

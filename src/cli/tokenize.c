@@ -1,0 +1,93 @@
+/* `tokenize`: a line in, a line out. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static int print_line(json_t *ids, const char *text, size_t bytes) {
+    json_t *value = json_stringn(text, bytes);
+    if (!value) {
+        json_decref(ids);
+        return cli_refuse("the text is no UTF-8");
+    }
+    cli_print_json(json_pack("{s:o, s:o}", "ids", ids, "text", value));
+    return EXIT_OK;
+}
+
+static int from_text(LgEngine *e, const char *text, size_t bytes, bool plain) {
+    int32_t *ids;
+    size_t count;
+    LgError err;
+    if (lg_tokenize(e, text, bytes, plain, &ids, &count, &err) != LG_OK)
+        return cli_fail(&err);
+    int code = print_line(cli_ids_json(ids, count), text, bytes);
+    lg_free_memory(ids);
+    return code;
+}
+
+static int from_ids(LgEngine *e, const json_t *list, long number) {
+    size_t count = json_array_size(list), bytes;
+    int32_t *ids = malloc((count + 1) * sizeof *ids);
+    int code = ids ? EXIT_OK : EXIT_INTERNAL;
+    for (size_t i = 0; i < count && code == EXIT_OK; i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
+            code = cli_refuse("line %ld: \"ids\" %zu is no token id", number, i);
+        else
+            ids[i] = (int32_t)json_integer_value(v);
+    }
+    char *text = NULL;
+    LgError err;
+    if (code == EXIT_OK && lg_detokenize(e, ids, count, false, &text, &bytes, &err) != LG_OK)
+        code = cli_fail(&err);
+    if (code == EXIT_OK)
+        code = print_line(cli_ids_json(ids, count), text, bytes);
+    lg_free_memory(text);
+    free(ids);
+    return code;
+}
+
+static int from_messages(LgEngine *e, const json_t *line) {
+    const json_t *tools = json_object_get(line, "tools");
+    char *messages = json_dumps(json_object_get(line, "messages"), JSON_COMPACT);
+    char *tools_text = json_is_array(tools) ? json_dumps(tools, JSON_COMPACT) : NULL;
+    char *text = NULL;
+    LgError err;
+    int code;
+    if (lg_chat_render(e, messages, tools_text,
+                       json_is_true(json_object_get(line, "add_generation_prompt")), &text,
+                       &err) != LG_OK)
+        code = cli_fail(&err);
+    else
+        code = from_text(e, text, strlen(text), false);
+    lg_free_memory(text);
+    lg_free_memory(tools_text);
+    lg_free_memory(messages);
+    return code;
+}
+
+static int tokenize_line(void *user, json_t *line, long number) {
+    const json_t *text = json_object_get(line, "text"), *ids = json_object_get(line, "ids");
+    const json_t *messages = json_object_get(line, "messages");
+    if (json_is_string(text))
+        return from_text(user, json_string_value(text), json_string_length(text),
+                         json_is_true(json_object_get(line, "plain")));
+    if (json_is_array(ids))
+        return from_ids(user, ids, number);
+    if (json_is_array(messages))
+        return from_messages(user, line);
+    return cli_refuse(
+        "line %ld: one of \"text\" (a string), \"ids\" and \"messages\" (lists) is needed", number);
+}
+
+int cmd_tokenize(const CliOptions *o) {
+    if (!o->jsonl)
+        return cli_refuse("--jsonl FILE is needed (- is standard input)");
+    LgEngine *e;
+    int code = cli_open(o, &e);
+    if (code != EXIT_OK)
+        return code;
+    code = cli_each_line(o->jsonl, tokenize_line, e);
+    lg_engine_close(e);
+    return code;
+}
