@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "cli/cli.h"
 
@@ -312,15 +311,30 @@ static int each_line(LgStr text, const char *path, CliLine fn, void *user) {
     return EXIT_OK;
 }
 
+/* Through stdio: a pipe or standard input is as good as a file here. */
+static int read_stream(const char *path, Buf *out) {
+    FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    if (!f) {
+        fprintf(stderr, "ligature: cannot open \"%s\": %s\n", path, strerror(errno));
+        return EXIT_REFUSED;
+    }
+    char chunk[65536];
+    size_t n;
+    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0 && !out->failed)
+        buf_append(out, chunk, n);
+    bool bad = ferror(f) || out->failed;
+    if (f != stdin)
+        fclose(f);
+    if (bad)
+        fprintf(stderr, "ligature: reading \"%s\" failed\n", path);
+    return bad ? EXIT_INTERNAL : EXIT_OK;
+}
+
 int cli_each_line(const char *path, CliLine fn, void *user) {
     Buf text;
     buf_init(&text);
-    LgError err;
-    const char *real_path = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
-    int code = EXIT_OK;
-    if (file_read(real_path, 1u << 30, &text, &err) != LG_OK)
-        code = cli_fail(&err);
-    else
+    int code = read_stream(path, &text);
+    if (code == EXIT_OK)
         code = each_line(buf_view(&text), path, fn, user);
     buf_clear(&text);
     return code;
