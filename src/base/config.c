@@ -134,12 +134,26 @@ void config_remove(Config *c, const char *key) {
     c->order_count--;
 }
 
+/* Whether a live key that is not null lies under "key.". */
+static bool has_nested(const Config *c, LgStr key) {
+    for (size_t i = 0; i < c->order_count; i++) {
+        const ConfigSlot *slot = &c->slots[c->order[i]];
+        if (slot->key.len > key.len && slot->key.ptr[key.len] == '.' &&
+            slot->value.kind != CONFIG_NULL && lg_str_eq(lg_str_sub(slot->key, 0, key.len), key))
+            return true;
+    }
+    return false;
+}
+
 const ConfigValue *config_get(const Config *c, LgStr key) {
+    static const ConfigValue nested = {.kind = CONFIG_STRING, .string = {"{...}", 5}};
     uint64_t at;
-    if (!map_get(&c->index, key, &at))
-        return NULL;
-    const ConfigSlot *slot = &c->slots[at];
-    return slot->live && slot->value.kind != CONFIG_NULL ? &slot->value : NULL;
+    if (map_get(&c->index, key, &at)) {
+        const ConfigSlot *slot = &c->slots[at];
+        if (slot->live && slot->value.kind != CONFIG_NULL)
+            return &slot->value;
+    }
+    return has_nested(c, key) ? &nested : NULL;
 }
 
 const ConfigValue *config_get_c(const Config *c, const char *key) {

@@ -30,7 +30,9 @@ LgStatus config_set_bool(Config *c, const char *key, bool value, LgError *err);
 LgStatus config_set_str(Config *c, const char *key, LgStr value, LgError *err);
 void config_remove(Config *c, const char *key);
 
-/* NULL where the key is absent or null. Borrowed until the next config_set. */
+/* NULL where the key is absent or null. Borrowed until the next config_set.
+ * A key that has none but nested ones ("rope_scaling" beside "rope_scaling.factor") gives the string "{...}", so that
+ * comparing it with null says whether the object is there; such a key is not among those counted below. */
 const ConfigValue *config_get(const Config *c, LgStr key);
 const ConfigValue *config_get_c(const Config *c, const char *key);
 /* Keys in insertion order, null ones included. */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,6 +139,71 @@ LgStatus file_write_atomic(const char *path, const void *data, size_t bytes, LgE
     }
     buf_clear(&temp);
     return status;
+}
+
+static bool is_plain_name(LgStr name) {
+    if (name.len == 0 || name.len > NAME_MAX || name.ptr[0] == '.')
+        return false;
+    for (size_t i = 0; i < name.len; i++) {
+        unsigned char c = (unsigned char)name.ptr[i];
+        if (c < 0x20 || c == 0x7f || c == '/' || c == '\\')
+            return false;
+    }
+    return true;
+}
+
+/* Cuts the last part of a resolved path; false for the root. */
+static bool path_parent(LgStr *path) {
+    while (path->len && path->ptr[path->len - 1] != '/')
+        path->len--;
+    if (path->len <= 1)
+        return false;
+    path->len--;
+    return true;
+}
+
+/* Whether a resolved file may be read as a member of a resolved folder. */
+static bool is_member(LgStr file, LgStr dir) {
+    LgStr parent = file;
+    if (!path_parent(&parent))
+        return false;
+    if (lg_str_eq(parent, dir))
+        return true;
+    LgStr cache = dir; /* ROOT/snapshots/REVISION */
+    if (!path_parent(&cache) || !lg_str_ends(cache, "/snapshots") || !path_parent(&cache))
+        return false;
+    return parent.len > cache.len && lg_str_eq(lg_str_sub(parent, 0, cache.len), cache) &&
+           lg_str_eq_c(lg_str_sub(parent, cache.len, parent.len), "/blobs");
+}
+
+LgStatus file_inside(const char *dir, LgStr name, Buf *path, LgError *err) {
+    if (!is_plain_name(name)) {
+        Buf shown;
+        buf_init(&shown);
+        buf_printable(&shown, name, 200);
+        LgStatus status =
+            lg_fail(err, LG_BAD_INPUT, 0,
+                    "\"%s\" is no plain file name: a file of the folder \"%s\" itself is expected",
+                    shown.data, dir);
+        buf_clear(&shown);
+        return status;
+    }
+    buf_printf(path, "%s/%.*s", dir, LG_STR_ARG(name));
+    if (path->failed)
+        return lg_fail_memory(err);
+    char dir_real[PATH_MAX], file_real[PATH_MAX];
+    if (!realpath(dir, dir_real))
+        return fail_errno(err, "open", dir);
+    if (!realpath(path->data, file_real))
+        return fail_errno(err, "open", path->data);
+    if (!is_member(lg_str(file_real), lg_str(dir_real)))
+        return lg_fail(
+            err, LG_BAD_INPUT, 0,
+            "\"%s\" is a link that leads out of its folder; a file of the folder is expected",
+            path->data);
+    buf_reset(path);
+    buf_puts(path, file_real);
+    return path->failed ? lg_fail_memory(err) : LG_OK;
 }
 
 bool file_exists(const char *path) {

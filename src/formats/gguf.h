@@ -19,6 +19,10 @@ size_t gguf_strings(const Gguf *g, const char *key, const LgStr **items);
 size_t gguf_ints(const Gguf *g, const char *key, const int32_t **items);
 size_t gguf_floats(const Gguf *g, const char *key, const float **items);
 
+/* All keys in file order. */
+size_t gguf_key_count(const Gguf *g);
+LgStr gguf_key(const Gguf *g, size_t index); /* zero-terminated */
+
 /* The tensors as stored, with llama.cpp's names, before any renaming. */
 const TensorSet *gguf_tensors(const Gguf *g);
 
