@@ -9,3 +9,8 @@ set_target_properties(ligature_shared PROPERTIES OUTPUT_NAME ligature)
 target_link_libraries(ligature_shared PRIVATE -Wl,--whole-archive lg_api lg_base -Wl,--no-whole-archive -Wl,--exclude-libs,libjansson.a)
 install(TARGETS ligature ligature_shared)
 install(FILES include/ligature.h DESTINATION include)
+
+# The yardstick of bench/: this machine's read bandwidth.
+add_executable(bandwidth EXCLUDE_FROM_ALL bench/bandwidth.c)
+target_compile_options(bandwidth PRIVATE -O3 -march=native)
+target_link_libraries(bandwidth PRIVATE Threads::Threads)
