@@ -1,0 +1,452 @@
+/* y = round(x · Wᵀ + bias): x [rows, k] f32 rows, W packed, y [rows, n].
+ *
+ * One formula at every row count, so that a row's bits depend on the row alone.  Outputs lie in
+ * lanes.  k goes in blocks of 32: inside a block p = sum of code * x over rising k, one chain of
+ * multiply-adds a lane; over rising blocks Q4: acc = acc + d p, then acc = acc + m s (s: the sum of
+ * the block's x)     Q8: acc = acc + d p     others: acc = acc + p each as one multiply-add of the
+ * level.  At last acc + bias, and one rounding.
+ *
+ * Q4 codes are not shifted down: nibble j of a word is masked and counts 16^j times its value,
+ * against x * 16^-j. Both factors are exact while |x| >= 2^-98 (below, x loses bits: an error of at
+ * most 2^-121 a product), so that the products are those of the formula.
+ *
+ * Packed order, for each panel of 16 outputs (missing ones are zero):
+ *     f32 and f16: [k][16]
+ *     bf16: [k][16], outputs 0, 8, 1, 9, … so that a shift and a mask give two vectors
+ *     Q8: blocks of { f16 d[16]; int8 code[32][16] }
+ *     Q4: blocks of { f16 d[16], m[16]; u32 code[4][16] }: nibble j of word (g, output) is the code
+ * of k = 8 g + j. */
+#ifndef LG_CPU_MATMUL_H
+#define LG_CPU_MATMUL_H
+
+#include "kernels/cpu/abi.h"
+#include "kernels/cpu/vec.h"
+
+/* Rows of a register tile over unpacked weights, and up to how many rows codes are unpacked in
+ * registers. */
+#ifdef LGP_LEVEL_AVX2
+#define LGP_MM_TILE 6
+#define LGP_MM_FUSED 4
+#else
+#define LGP_MM_TILE 3
+#define LGP_MM_FUSED 1
+#endif
+#define LGP_MM_ROWS 96 /* most rows of a task */
+#define LGP_MM_X_FLOATS                                                                            \
+    196608 /* elements of x that a task goes over: they stay in the second cache */
+
+typedef struct LgpMatmul {
+    const float *x;
+    int64_t x_stride; /* elements */
+    int32_t rows;
+    const LgpWeight *w; /* MATRIX */
+    float *y;
+    int64_t y_stride;
+    const float *bias; /* [n] or NULL; added before the one rounding */
+    int32_t round_bf16;
+} LgpMatmul;
+
+/* How a product is cut into tasks: even parts of rows times even parts of panels. */
+typedef struct LgpMatmulCut {
+    int32_t panels, row_parts, panel_parts;
+} LgpMatmulCut;
+
+LGP_INLINE int32_t lgp_mm_rows_max(int32_t k) {
+    int32_t rows = LGP_MM_X_FLOATS / (k > 0 ? k : 1) / LGP_MM_TILE * LGP_MM_TILE;
+    return rows < 4 * LGP_MM_TILE ? 4 * LGP_MM_TILE : rows > LGP_MM_ROWS ? LGP_MM_ROWS : rows;
+}
+
+LGP_INLINE LgpMatmulCut lgp_matmul_cut(const LgpMatmul *m) {
+    LgpMatmulCut c;
+    int32_t most = lgp_mm_rows_max(m->w->columns);
+    c.panels = (m->w->rows + LGP_PANEL - 1) / LGP_PANEL;
+    c.row_parts = (m->rows + most - 1) / most;
+    int64_t rows = c.row_parts > 0 ? (m->rows + c.row_parts - 1) / c.row_parts : 0;
+    int64_t cycles = (rows + 2) * (m->w->columns + 1); /* of a panel, about */
+    int64_t group = 12000 / cycles;
+    group = group < (rows > LGP_MM_FUSED ? 4 : 1) ? (rows > LGP_MM_FUSED ? 4 : 1) : group;
+    if (group < c.panels / 128)
+        group = c.panels / 128;
+    int32_t parts = (int32_t)(c.panels / group);
+    if (parts > 4)
+        parts &= ~3;
+    c.panel_parts = parts < 1 ? (c.panels > 0 ? 1 : 0) : parts;
+    return c;
+}
+
+LGP_INLINE int32_t lgp_matmul_tasks(const LgpMatmul *m) {
+    LgpMatmulCut c = lgp_matmul_cut(m);
+    return c.row_parts * c.panel_parts;
+}
+
+/* Floats of scratch that a thread needs for products over k. */
+LGP_INLINE int64_t lgp_matmul_scratch(int32_t k) {
+    int64_t rows = lgp_mm_rows_max(k), blocks = ((int64_t)k + LGP_BLOCK - 1) / LGP_BLOCK;
+    return rows * blocks * LGP_BLOCK     /* scaled x */
+           + rows * (blocks + 8)         /* sums of its blocks */
+           + rows * LGP_PANEL            /* accumulators */
+           + LGP_BLOCK * LGP_PANEL + 64; /* a block of weights, and room to align */
+}
+
+/* What the inner loops read: rows [0, rows) of x, its block sums, and where results go. */
+typedef struct LgpMm {
+    const float *x;
+    int64_t x_stride;
+    const float *sums; /* [rows][sum_stride]; Q4 only */
+    int64_t sum_stride;
+    float *acc;  /* [rows][16] */
+    float *tile; /* [32][16] */
+    int32_t rows, k;
+} LgpMm;
+
+LGP_INLINE int32_t lgp_mm_block_bytes(int format) {
+    return format == LGP_Q4   ? LGP_PANEL * 4 + LGP_PANEL * LGP_BLOCK / 2
+           : format == LGP_Q8 ? LGP_PANEL * 2 + LGP_PANEL * LGP_BLOCK
+                              : LGP_PANEL * LGP_BLOCK * (format == LGP_F32 ? 4 : 2);
+}
+
+/* The weights of k = 8 group + j of a block, as the formula's factors (Q4: code * 16^j but for j =
+ * 7). */
+LGP_INLINE void lgp_mm_weights(int format, const unsigned char *block, int group, int j, LgpF8 *lo,
+                               LgpF8 *hi) {
+    int k = 8 * group + j;
+    if (format == LGP_Q4) {
+        const unsigned char *words = block + LGP_PANEL * 4 + group * 64;
+        LgpI8 a = lgp_i8_load(words), b = lgp_i8_load(words + 32);
+        if (j == 7) {
+            *lo = lgp_i8_float(lgp_i8_shr(a, 28));
+            *hi = lgp_i8_float(lgp_i8_shr(b, 28));
+        } else {
+            LgpI8 mask = lgp_i8_set(15u << (4 * (j & 7)));
+            *lo = lgp_i8_float(lgp_i8_and(a, mask));
+            *hi = lgp_i8_float(lgp_i8_and(b, mask));
+        }
+    } else if (format == LGP_Q8) {
+        *lo = lgp_f8_load_s8(block + LGP_PANEL * 2 + k * LGP_PANEL);
+        *hi = lgp_f8_load_s8(block + LGP_PANEL * 2 + k * LGP_PANEL + 8);
+    } else if (format == LGP_BF16) {
+        lgp_f8_load_bf16_pair(block + k * LGP_PANEL * 2, lo, hi);
+    } else if (format == LGP_F16) {
+        *lo = lgp_f8_load_f16(block + k * LGP_PANEL * 2);
+        *hi = lgp_f8_load_f16(block + k * LGP_PANEL * 2 + 16);
+    } else {
+        *lo = lgp_f8_load((const float *)(const void *)block + k * LGP_PANEL);
+        *hi = lgp_f8_load((const float *)(const void *)block + k * LGP_PANEL + 8);
+    }
+}
+
+/* acc = what the formula makes of acc, the block's p and, for Q4, the sum of its x. */
+LGP_INLINE LgpF8 lgp_mm_join(int format, LgpF8 acc, LgpF8 p, LgpF8 d, LgpF8 m, LgpF8 sum) {
+    if (format == LGP_Q4)
+        return lgp_f8_fma(m, sum, lgp_f8_fma(d, p, acc));
+    if (format == LGP_Q8)
+        return lgp_f8_fma(d, p, acc);
+    return lgp_f8_add(acc, p);
+}
+
+LGP_INLINE void lgp_mm_scales(int format, const unsigned char *block, LgpF8 d[2], LgpF8 m[2]) {
+    int quantised = format == LGP_Q4 || format == LGP_Q8;
+    for (int h = 0; h < 2; h++) {
+        d[h] = quantised ? lgp_f8_load_f16(block + 16 * h) : lgp_f8_zero();
+        m[h] = format == LGP_Q4 ? lgp_f8_load_f16(block + 32 + 16 * h) : lgp_f8_zero();
+    }
+}
+
+/* Few rows: `blocks` whole blocks side by side, codes unpacked in registers. acc: [rows][2]. */
+LGP_INLINE void lgp_mm_fused_blocks(int format, int rows, int blocks, const LgpMm *t,
+                                    const unsigned char *w, int32_t at, LgpF8 acc[][2]) {
+    const int32_t bytes = lgp_mm_block_bytes(format);
+    LgpF8 p[2 * LGP_MM_FUSED][2];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows * blocks; i++)
+        p[i][0] = p[i][1] = lgp_f8_zero();
+    for (int group = 0; group < LGP_BLOCK / 8; group++) {
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) {
+#pragma GCC unroll 2
+            for (int b = 0; b < blocks; b++) {
+                LgpF8 lo, hi;
+                lgp_mm_weights(format, w + b * bytes, group, j, &lo, &hi);
+#pragma GCC unroll 4
+                for (int r = 0; r < rows; r++) {
+                    LgpF8 x =
+                        lgp_f8_set(t->x[r * t->x_stride + (at + b) * LGP_BLOCK + 8 * group + j]);
+                    p[b * rows + r][0] = lgp_f8_fma(lo, x, p[b * rows + r][0]);
+                    p[b * rows + r][1] = lgp_f8_fma(hi, x, p[b * rows + r][1]);
+                }
+            }
+        }
+    }
+#pragma GCC unroll 2
+    for (int b = 0; b < blocks; b++) {
+        LgpF8 d[2], m[2];
+        lgp_mm_scales(format, w + b * bytes, d, m);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            LgpF8 sum =
+                format == LGP_Q4 ? lgp_f8_set(t->sums[r * t->sum_stride + at + b]) : lgp_f8_zero();
+            acc[r][0] = lgp_mm_join(format, acc[r][0], p[b * rows + r][0], d[0], m[0], sum);
+            acc[r][1] = lgp_mm_join(format, acc[r][1], p[b * rows + r][1], d[1], m[1], sum);
+        }
+    }
+}
+
+/* The last block of a k that is no multiple of 32 (never a quantised one). */
+LGP_INLINE void lgp_mm_tail(int format, int rows, const LgpMm *t, const unsigned char *w,
+                            int32_t at, LgpF8 acc[][2]) {
+    LgpF8 p[LGP_MM_TILE][2];
+    int32_t left = t->k - at * LGP_BLOCK;
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+        p[r][0] = p[r][1] = lgp_f8_zero();
+    for (int32_t k = 0; k < left; k++) {
+        LgpF8 lo, hi;
+        lgp_mm_weights(format, w, 0, k, &lo, &hi);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            LgpF8 x = lgp_f8_set(t->x[r * t->x_stride + at * LGP_BLOCK + k]);
+            p[r][0] = lgp_f8_fma(lo, x, p[r][0]);
+            p[r][1] = lgp_f8_fma(hi, x, p[r][1]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        acc[r][0] = lgp_f8_add(acc[r][0], p[r][0]);
+        acc[r][1] = lgp_f8_add(acc[r][1], p[r][1]);
+    }
+}
+
+LGP_INLINE void lgp_mm_fused(int format, int rows, int blocks, const LgpMm *t,
+                             const unsigned char *w) {
+    const int32_t bytes = lgp_mm_block_bytes(format), whole = t->k / LGP_BLOCK;
+    LgpF8 acc[LGP_MM_FUSED][2];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        acc[r][0] = acc[r][1] = lgp_f8_zero();
+    int32_t at = 0;
+    for (; at + blocks <= whole; at += blocks, w += (int64_t)blocks * bytes)
+        lgp_mm_fused_blocks(format, rows, blocks, t, w, at, acc);
+    if (blocks > 1)
+        for (; at < whole; at++, w += bytes)
+            lgp_mm_fused_blocks(format, rows, 1, t, w, at, acc);
+    if (format != LGP_Q4 && format != LGP_Q8 && t->k > whole * LGP_BLOCK)
+        lgp_mm_tail(format, rows, t, w, whole, acc);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        lgp_f8_store(t->acc + r * LGP_PANEL, acc[r][0]);
+        lgp_f8_store(t->acc + r * LGP_PANEL + 8, acc[r][1]);
+    }
+}
+
+/* Many rows: one register tile of rows over a block of weights that lies unpacked in f32. */
+LGP_INLINE void lgp_mm_tile(int format, int rows, const LgpMm *t, const float *tile, int32_t row,
+                            int32_t at, const LgpF8 d[2], const LgpF8 m[2]) {
+    const float *x = t->x + row * t->x_stride + (int64_t)at * LGP_BLOCK;
+    LgpF8 p[LGP_MM_TILE][2];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+        p[r][0] = p[r][1] = lgp_f8_zero();
+#pragma GCC unroll 4
+    for (int k = 0; k < LGP_BLOCK; k++) {
+        LgpF8 lo = lgp_f8_load(tile + k * LGP_PANEL), hi = lgp_f8_load(tile + k * LGP_PANEL + 8);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            LgpF8 v = lgp_f8_set(x[r * t->x_stride + k]);
+            p[r][0] = lgp_f8_fma(lo, v, p[r][0]);
+            p[r][1] = lgp_f8_fma(hi, v, p[r][1]);
+        }
+    }
+    float *acc = t->acc + row * LGP_PANEL;
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        LgpF8 sum =
+            format == LGP_Q4 ? lgp_f8_set(t->sums[(row + r) * t->sum_stride + at]) : lgp_f8_zero();
+        lgp_f8_store(acc + r * 16,
+                     lgp_mm_join(format, lgp_f8_load(acc + r * 16), p[r][0], d[0], m[0], sum));
+        lgp_f8_store(acc + r * 16 + 8,
+                     lgp_mm_join(format, lgp_f8_load(acc + r * 16 + 8), p[r][1], d[1], m[1], sum));
+    }
+}
+
+LGP_INLINE void lgp_mm_tail_rows(int format, int rows, const LgpMm *t, const unsigned char *w,
+                                 int32_t row, int32_t at) {
+    LgpMm part = *t;
+    LgpF8 acc[LGP_MM_TILE][2];
+    part.x += row * t->x_stride;
+    for (int r = 0; r < rows; r++) {
+        acc[r][0] = lgp_f8_load(t->acc + (row + r) * LGP_PANEL);
+        acc[r][1] = lgp_f8_load(t->acc + (row + r) * LGP_PANEL + 8);
+    }
+    lgp_mm_tail(format, rows, &part, w, at, acc);
+    for (int r = 0; r < rows; r++) {
+        lgp_f8_store(t->acc + (row + r) * LGP_PANEL, acc[r][0]);
+        lgp_f8_store(t->acc + (row + r) * LGP_PANEL + 8, acc[r][1]);
+    }
+}
+
+/* Calls CALL with a constant number of rows, 1 to LGP_MM_TILE. */
+#define LGP_MM_CASE(n, CALL)                                                                       \
+    case n:                                                                                        \
+        if (n <= LGP_MM_TILE)                                                                      \
+            CALL(n <= LGP_MM_TILE ? n : 1);                                                        \
+        break;
+#define LGP_MM_BY_ROWS(rows, CALL)                                                                 \
+    switch (rows) {                                                                                \
+        LGP_MM_CASE(1, CALL)                                                                       \
+        LGP_MM_CASE(2, CALL)                                                                       \
+        LGP_MM_CASE(3, CALL)                                                                       \
+        LGP_MM_CASE(4, CALL)                                                                       \
+        LGP_MM_CASE(5, CALL)                                                                       \
+        LGP_MM_CASE(6, CALL)                                                                       \
+    }
+
+LGP_INLINE void lgp_mm_unpack(int format, const unsigned char *w, float *tile) {
+    for (int group = 0; group < LGP_BLOCK / 8; group++) {
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) {
+            LgpF8 lo, hi;
+            lgp_mm_weights(format, w, group, j, &lo, &hi);
+            lgp_f8_store(tile + (8 * group + j) * LGP_PANEL, lo);
+            lgp_f8_store(tile + (8 * group + j) * LGP_PANEL + 8, hi);
+        }
+    }
+}
+
+LGP_INLINE void lgp_mm_many(int format, const LgpMm *t, const unsigned char *w) {
+    const int32_t bytes = lgp_mm_block_bytes(format), whole = t->k / LGP_BLOCK;
+    const int32_t tiles = (t->rows + LGP_MM_TILE - 1) / LGP_MM_TILE;
+    memset(t->acc, 0, (size_t)t->rows * LGP_PANEL * sizeof(float));
+    for (int32_t at = 0; at < whole; at++, w += bytes) {
+        LgpF8 d[2], m[2];
+        const float *tile = t->tile;
+        if (format == LGP_F32)
+            tile = (const float *)(const void *)w;
+        else
+            lgp_mm_unpack(format, w, t->tile);
+        lgp_mm_scales(format, w, d, m);
+        for (int32_t i = 0; i < tiles; i++) {
+            int32_t row = t->rows * i / tiles, end = t->rows * (i + 1) / tiles;
+#define LGP_MM_CALL(n) lgp_mm_tile(format, n, t, tile, row, at, d, m)
+            LGP_MM_BY_ROWS(end - row, LGP_MM_CALL)
+#undef LGP_MM_CALL
+        }
+    }
+    if (format == LGP_Q4 || format == LGP_Q8 || t->k == whole * LGP_BLOCK)
+        return;
+    for (int32_t row = 0; row < t->rows; row++)
+        lgp_mm_tail_rows(format, 1, t, w, row, whole);
+}
+
+/* acc of every row for one panel. */
+LGP_INLINE void lgp_mm_panel(int format, const LgpMm *t, const unsigned char *w) {
+    if (t->rows == 1)
+        lgp_mm_fused(format, 1, 2, t, w);
+#if LGP_MM_FUSED >= 4
+    else if (t->rows == 2)
+        lgp_mm_fused(format, 2, 2, t, w);
+    else if (t->rows == 3)
+        lgp_mm_fused(format, 3, 1, t, w);
+    else if (t->rows == 4)
+        lgp_mm_fused(format, 4, 1, t, w);
+#endif
+    else
+        lgp_mm_many(format, t, w);
+}
+
+/* One copy of the loops a format: the compiler sees constants. */
+#define LGP_MM_PANEL(name, format)                                                                 \
+    LGP_NOINLINE void lgp_mm_panel_##name(const LgpMm *t, const unsigned char *w) {                \
+        lgp_mm_panel(format, t, w);                                                                \
+    }
+LGP_MM_PANEL(f32, LGP_F32)
+LGP_MM_PANEL(bf16, LGP_BF16)
+LGP_MM_PANEL(f16, LGP_F16)
+LGP_MM_PANEL(q4, LGP_Q4)
+LGP_MM_PANEL(q8, LGP_Q8)
+#undef LGP_MM_PANEL
+
+/* x * 16^-j in a copy, and the sums of x's blocks: four vectors are added lane by lane, then the
+ * lanes by lgp_f8_sum's tree. */
+LGP_NOINLINE void lgp_mm_scale_x(const float *x, int64_t x_stride, int32_t rows, int32_t k,
+                                 float *scaled, float *sums) {
+    static const float power[8] = {1.0f,     0x1p-4f,  0x1p-8f,  0x1p-12f,
+                                   0x1p-16f, 0x1p-20f, 0x1p-24f, 1.0f};
+    const LgpF8 factor = lgp_f8_load(power);
+    const int32_t blocks = k / LGP_BLOCK;
+    for (int32_t r = 0; r < rows; r++, x += x_stride, scaled += k, sums += blocks) {
+        for (int32_t b = 0; b < blocks; b++) {
+            LgpF8 v[4];
+            for (int i = 0; i < 4; i++) {
+                v[i] = lgp_f8_load(x + b * LGP_BLOCK + 8 * i);
+                lgp_f8_store(scaled + b * LGP_BLOCK + 8 * i, lgp_f8_mul(v[i], factor));
+            }
+            sums[b] = lgp_f8_sum(lgp_f8_add(lgp_f8_add(v[0], v[1]), lgp_f8_add(v[2], v[3])));
+        }
+    }
+}
+
+/* acc + bias, rounded, for the outputs of a panel that exist. */
+LGP_INLINE void lgp_mm_finish(const LgpMatmul *m, const float *acc, int32_t row, int32_t rows,
+                              int32_t n) {
+    int32_t outputs = m->w->rows - n < LGP_PANEL ? m->w->rows - n : LGP_PANEL;
+    LgpF8 bias[2];
+    float some[LGP_PANEL] = {0};
+    if (m->bias)
+        memcpy(some, m->bias + n, (size_t)outputs * sizeof(float));
+    bias[0] = lgp_f8_load(some);
+    bias[1] = lgp_f8_load(some + 8);
+    for (int32_t r = 0; r < rows; r++, acc += LGP_PANEL) {
+        float *y = m->y + (row + r) * m->y_stride + n;
+        LgpF8 v[2];
+        for (int h = 0; h < 2; h++) {
+            v[h] = lgp_f8_load(acc + 8 * h);
+            v[h] = m->bias ? lgp_f8_add(v[h], bias[h]) : v[h];
+            v[h] = m->round_bf16 ? lgp_f8_round_bf16(v[h]) : v[h];
+        }
+        if (outputs == LGP_PANEL) {
+            lgp_f8_store(y, v[0]);
+            lgp_f8_store(y + 8, v[1]);
+        } else {
+            lgp_f8_store(some, v[0]);
+            lgp_f8_store(some + 8, v[1]);
+            memcpy(y, some, (size_t)outputs * sizeof(float));
+        }
+    }
+}
+
+LGP_NOINLINE void lgp_matmul_task(const LgpMatmul *m, int32_t task, float *scratch) {
+    static void (*const panel[])(const LgpMm *,
+                                 const unsigned char *) = {[LGP_F32] = lgp_mm_panel_f32,
+                                                           [LGP_BF16] = lgp_mm_panel_bf16,
+                                                           [LGP_F16] = lgp_mm_panel_f16,
+                                                           [LGP_Q4] = lgp_mm_panel_q4,
+                                                           [LGP_Q8] = lgp_mm_panel_q8};
+    LgpMatmulCut c = lgp_matmul_cut(m);
+    int64_t row_part = task / c.panel_parts, panel_part = task % c.panel_parts;
+    int32_t row = (int32_t)(m->rows * row_part / c.row_parts);
+    int32_t row_end = (int32_t)(m->rows * (row_part + 1) / c.row_parts);
+    int32_t from = (int32_t)(c.panels * panel_part / c.panel_parts);
+    int32_t to = (int32_t)(c.panels * (panel_part + 1) / c.panel_parts);
+    uint64_t bytes = lgp_panel_bytes(m->w->format, (uint64_t)m->w->columns);
+    float *at = (float *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63);
+    LgpMm t = {.x = m->x + row * m->x_stride,
+               .x_stride = m->x_stride,
+               .rows = row_end - row,
+               .k = m->w->columns};
+    t.tile = at;
+    t.acc = at + LGP_BLOCK * LGP_PANEL;
+    if (m->w->format == LGP_Q4) {
+        float *scaled = t.acc + (int64_t)t.rows * LGP_PANEL, *sums = scaled + (int64_t)t.rows * t.k;
+        lgp_mm_scale_x(t.x, t.x_stride, t.rows, t.k, scaled, sums);
+        t.x = scaled;
+        t.x_stride = t.k;
+        t.sums = sums;
+        t.sum_stride = t.k / LGP_BLOCK;
+    }
+    for (int32_t p = from; p < to; p++) {
+        panel[m->w->format](&t, (const unsigned char *)m->w->data + (uint64_t)p * bytes);
+        lgp_mm_finish(m, t.acc, row, t.rows, p * LGP_PANEL);
+    }
+}
+
+#endif

@@ -1,0 +1,248 @@
+/* Eight f32 lanes, and the few operations that the kernels need, by feature level: AVX2 with FMA
+ * where LGP_LEVEL_AVX2 is defined, otherwise pairs of the compiler's own four-lane vectors. Kernels
+ * are written once on these names.  At a level every operation has one meaning: lgp_f8_fma rounds
+ * once at AVX2 and twice at the generic level, wherever it is used. */
+#ifndef LG_CPU_VEC_H
+#define LG_CPU_VEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LGP_INLINE static inline __attribute__((always_inline, unused))
+#define LGP_NOINLINE static __attribute__((noinline, unused))
+
+LGP_INLINE uint32_t lgp_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+LGP_INLINE float lgp_from_bits(uint32_t u) {
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* To bf16, nearest even; a NaN stays one. */
+LGP_INLINE uint16_t lgp_bf16_bits(float f) {
+    uint32_t u = lgp_bits(f);
+    uint32_t r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    return (uint16_t)(f == f ? r : ((u >> 16) | 0x40u));
+}
+
+LGP_INLINE float lgp_round_bf16(float f) {
+    uint32_t u = lgp_bits(f);
+    uint32_t r = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u;
+    return lgp_from_bits(f == f ? r : ((u | 0x400000u) & 0xffff0000u));
+}
+
+LGP_INLINE uint16_t lgp_load_u16(const void *p) {
+    uint16_t u;
+    memcpy(&u, p, sizeof u);
+    return u;
+}
+
+/* Every f16 is an f32: scaling by a power of two turns f16's subnormals into normal numbers. */
+LGP_INLINE float lgp_f16_float(uint16_t h) {
+    uint32_t u = (uint32_t)(h & 0x7fffu) << 13;
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    float f = lgp_from_bits(u) * 0x1p112f;
+    return lgp_from_bits(((h & 0x7c00u) == 0x7c00u ? (u | 0x7f800000u) : lgp_bits(f)) | sign);
+}
+
+/* a * b + c with the rounding of the level. */
+LGP_INLINE float lgp_fma(float a, float b, float c) {
+#ifdef LGP_LEVEL_AVX2
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+#ifdef LGP_LEVEL_AVX2
+#include <immintrin.h>
+#define LGP_LEVEL_NAME "avx2"
+typedef __m256 LgpF8;
+typedef __m256i LgpI8;
+
+LGP_INLINE LgpF8 lgp_f8_zero(void) {
+    return _mm256_setzero_ps();
+}
+LGP_INLINE LgpF8 lgp_f8_set(float f) {
+    return _mm256_set1_ps(f);
+}
+LGP_INLINE LgpF8 lgp_f8_load(const float *p) {
+    return _mm256_loadu_ps(p);
+}
+LGP_INLINE void lgp_f8_store(float *p, LgpF8 v) {
+    _mm256_storeu_ps(p, v);
+}
+LGP_INLINE LgpF8 lgp_f8_add(LgpF8 a, LgpF8 b) {
+    return _mm256_add_ps(a, b);
+}
+LGP_INLINE LgpF8 lgp_f8_sub(LgpF8 a, LgpF8 b) {
+    return _mm256_sub_ps(a, b);
+}
+LGP_INLINE LgpF8 lgp_f8_mul(LgpF8 a, LgpF8 b) {
+    return _mm256_mul_ps(a, b);
+}
+LGP_INLINE LgpF8 lgp_f8_fma(LgpF8 a, LgpF8 b, LgpF8 c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+/* The larger; b where they compare as neither (a NaN). */
+LGP_INLINE LgpF8 lgp_f8_max(LgpF8 a, LgpF8 b) {
+    return _mm256_max_ps(a, b);
+}
+LGP_INLINE LgpI8 lgp_i8_set(uint32_t u) {
+    return _mm256_set1_epi32((int32_t)u);
+}
+LGP_INLINE LgpI8 lgp_i8_load(const void *p) {
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+LGP_INLINE LgpI8 lgp_i8_and(LgpI8 a, LgpI8 b) {
+    return _mm256_and_si256(a, b);
+}
+#define lgp_i8_shl(a, n) _mm256_slli_epi32((a), (n))
+#define lgp_i8_shr(a, n) _mm256_srli_epi32((a), (n))
+/* Lanes are signed numbers. */
+LGP_INLINE LgpF8 lgp_i8_float(LgpI8 a) {
+    return _mm256_cvtepi32_ps(a);
+}
+LGP_INLINE LgpF8 lgp_i8_as_f8(LgpI8 a) {
+    return _mm256_castsi256_ps(a);
+}
+/* Eight signed bytes as numbers. */
+LGP_INLINE LgpF8 lgp_f8_load_s8(const void *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+LGP_INLINE LgpF8 lgp_f8_load_f16(const void *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+/* Lanes 0, 2, 4, … of 16 values become 0 to 7 and back: (even, odd) → (first eight, last eight). */
+LGP_INLINE void lgp_f8_zip(LgpF8 even, LgpF8 odd, LgpF8 *first, LgpF8 *last) {
+    __m256 lo = _mm256_unpacklo_ps(even, odd), hi = _mm256_unpackhi_ps(even, odd);
+    *first = _mm256_permute2f128_ps(lo, hi, 0x20);
+    *last = _mm256_permute2f128_ps(lo, hi, 0x31);
+}
+LGP_INLINE LgpF8 lgp_f8_round_bf16(LgpF8 v) {
+    __m256i u = _mm256_castps_si256(v);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i r = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256i nan = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+    __m256 pick = _mm256_blendv_ps(_mm256_castsi256_ps(r), _mm256_castsi256_ps(nan),
+                                   _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    return _mm256_and_ps(pick, _mm256_castsi256_ps(_mm256_set1_epi32((int32_t)0xffff0000u)));
+}
+
+#else
+#define LGP_LEVEL_NAME "generic"
+typedef float LgpV4 __attribute__((vector_size(16)));
+typedef int32_t LgpN4 __attribute__((vector_size(16)));
+typedef uint32_t LgpU4 __attribute__((vector_size(16)));
+typedef struct LgpF8 {
+    LgpV4 a, b;
+} LgpF8;
+typedef struct LgpI8 {
+    LgpU4 a, b;
+} LgpI8;
+
+LGP_INLINE LgpF8 lgp_f8_set(float f) {
+    return (LgpF8){{f, f, f, f}, {f, f, f, f}};
+}
+LGP_INLINE LgpF8 lgp_f8_zero(void) {
+    return lgp_f8_set(0.0f);
+}
+LGP_INLINE LgpF8 lgp_f8_load(const float *p) {
+    LgpF8 v;
+    memcpy(&v.a, p, 16);
+    memcpy(&v.b, p + 4, 16);
+    return v;
+}
+LGP_INLINE void lgp_f8_store(float *p, LgpF8 v) {
+    memcpy(p, &v.a, 16);
+    memcpy(p + 4, &v.b, 16);
+}
+LGP_INLINE LgpF8 lgp_f8_add(LgpF8 x, LgpF8 y) {
+    return (LgpF8){x.a + y.a, x.b + y.b};
+}
+LGP_INLINE LgpF8 lgp_f8_sub(LgpF8 x, LgpF8 y) {
+    return (LgpF8){x.a - y.a, x.b - y.b};
+}
+LGP_INLINE LgpF8 lgp_f8_mul(LgpF8 x, LgpF8 y) {
+    return (LgpF8){x.a * y.a, x.b * y.b};
+}
+LGP_INLINE LgpF8 lgp_f8_fma(LgpF8 x, LgpF8 y, LgpF8 z) {
+    return (LgpF8){x.a * y.a + z.a, x.b * y.b + z.b};
+}
+LGP_INLINE LgpV4 lgp_v4_pick(LgpN4 mask, LgpV4 yes, LgpV4 no) {
+    return (LgpV4)((mask & (LgpN4)yes) | (~mask & (LgpN4)no));
+}
+LGP_INLINE LgpF8 lgp_f8_max(LgpF8 x, LgpF8 y) {
+    return (LgpF8){lgp_v4_pick(x.a > y.a, x.a, y.a), lgp_v4_pick(x.b > y.b, x.b, y.b)};
+}
+LGP_INLINE LgpI8 lgp_i8_set(uint32_t u) {
+    return (LgpI8){{u, u, u, u}, {u, u, u, u}};
+}
+LGP_INLINE LgpI8 lgp_i8_load(const void *p) {
+    LgpI8 v;
+    memcpy(&v.a, p, 16);
+    memcpy(&v.b, (const char *)p + 16, 16);
+    return v;
+}
+LGP_INLINE LgpI8 lgp_i8_and(LgpI8 x, LgpI8 y) {
+    return (LgpI8){x.a & y.a, x.b & y.b};
+}
+#define lgp_i8_shl(x, n) ((LgpI8){(x).a << (n), (x).b << (n)})
+#define lgp_i8_shr(x, n) ((LgpI8){(x).a >> (n), (x).b >> (n)})
+LGP_INLINE LgpF8 lgp_i8_float(LgpI8 x) {
+    return (LgpF8){__builtin_convertvector((LgpN4)x.a, LgpV4),
+                   __builtin_convertvector((LgpN4)x.b, LgpV4)};
+}
+LGP_INLINE LgpF8 lgp_i8_as_f8(LgpI8 x) {
+    return (LgpF8){(LgpV4)x.a, (LgpV4)x.b};
+}
+LGP_INLINE LgpF8 lgp_f8_load_s8(const void *p) {
+    const int8_t *c = p;
+    LgpN4 a = {c[0], c[1], c[2], c[3]}, b = {c[4], c[5], c[6], c[7]};
+    return (LgpF8){__builtin_convertvector(a, LgpV4), __builtin_convertvector(b, LgpV4)};
+}
+LGP_INLINE LgpF8 lgp_f8_load_f16(const void *p) {
+    const char *c = p;
+    float f[8];
+    for (int i = 0; i < 8; i++)
+        f[i] = lgp_f16_float(lgp_load_u16(c + 2 * i));
+    return lgp_f8_load(f);
+}
+LGP_INLINE void lgp_f8_zip(LgpF8 even, LgpF8 odd, LgpF8 *first, LgpF8 *last) {
+    *first = (LgpF8){{even.a[0], odd.a[0], even.a[1], odd.a[1]},
+                     {even.a[2], odd.a[2], even.a[3], odd.a[3]}};
+    *last = (LgpF8){{even.b[0], odd.b[0], even.b[1], odd.b[1]},
+                    {even.b[2], odd.b[2], even.b[3], odd.b[3]}};
+}
+LGP_INLINE LgpV4 lgp_v4_round_bf16(LgpV4 v) {
+    LgpU4 u = (LgpU4)v;
+    LgpU4 r = u + 0x7fffu + ((u >> 16) & 1u);
+    LgpV4 pick = lgp_v4_pick(v == v, (LgpV4)r, (LgpV4)(u | 0x400000u));
+    return (LgpV4)((LgpU4)pick & 0xffff0000u);
+}
+LGP_INLINE LgpF8 lgp_f8_round_bf16(LgpF8 v) {
+    return (LgpF8){lgp_v4_round_bf16(v.a), lgp_v4_round_bf16(v.b)};
+}
+#endif
+
+/* Sixteen bf16 from memory: those at even places and those at odd ones. */
+LGP_INLINE void lgp_f8_load_bf16_pair(const void *p, LgpF8 *even, LgpF8 *odd) {
+    LgpI8 u = lgp_i8_load(p);
+    *even = lgp_i8_as_f8(lgp_i8_shl(u, 16));
+    *odd = lgp_i8_as_f8(lgp_i8_and(u, lgp_i8_set(0xffff0000u)));
+}
+
+/* The sum of the lanes: ((0+4)+(2+6)) + ((1+5)+(3+7)). */
+LGP_INLINE float lgp_f8_sum(LgpF8 v) {
+    float f[8];
+    lgp_f8_store(f, v);
+    return ((f[0] + f[4]) + (f[2] + f[6])) + ((f[1] + f[5]) + (f[3] + f[7]));
+}
+
+#endif

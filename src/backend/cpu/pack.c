@@ -1,0 +1,249 @@
+/* Packing of weight matrices: one routine a stored type, each for one panel of 16 rows. */
+#include "backend/cpu/pack.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/float.h"
+
+/* The stored rows of a panel; missing ones (past the matrix) are NULL and become zeros. */
+typedef struct PanelRows {
+    const unsigned char *row[LGP_PANEL];
+} PanelRows;
+
+typedef bool (*PanelFn)(const PanelRows *p, uint64_t columns, unsigned char *dst);
+
+static uint16_t load_u16(const unsigned char *p) {
+    uint16_t u;
+    memcpy(&u, p, sizeof u);
+    return u;
+}
+
+static void store_u16(unsigned char *p, uint16_t u) {
+    memcpy(p, &u, sizeof u);
+}
+
+static bool panel_f32(const PanelRows *p, uint64_t columns, unsigned char *dst) {
+    for (int o = 0; o < LGP_PANEL; o++) {
+        if (!p->row[o])
+            continue;
+        for (uint64_t k = 0; k < columns; k++)
+            memcpy(dst + (k * LGP_PANEL + (uint64_t)o) * 4, p->row[o] + k * 4, 4);
+    }
+    return true;
+}
+
+/* Two-byte elements; place: where in a k's 16 output o goes. */
+static void panel_u16(const PanelRows *p, uint64_t columns, unsigned char *dst,
+                      const uint8_t place[LGP_PANEL]) {
+    for (int o = 0; o < LGP_PANEL; o++) {
+        const unsigned char *row = p->row[o];
+        unsigned char *to = dst + 2 * place[o];
+        for (uint64_t k = 0; row && k < columns; k++, to += LGP_PANEL * 2)
+            store_u16(to, load_u16(row + k * 2));
+    }
+}
+
+static bool panel_f16(const PanelRows *p, uint64_t columns, unsigned char *dst) {
+    static const uint8_t place[LGP_PANEL] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    panel_u16(p, columns, dst, place);
+    return true;
+}
+
+static const uint8_t bf16_place[LGP_PANEL] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
+
+static bool panel_bf16(const PanelRows *p, uint64_t columns, unsigned char *dst) {
+    panel_u16(p, columns, dst, bf16_place);
+    return true;
+}
+
+static bool panel_q8(const PanelRows *p, uint64_t columns, unsigned char *dst) {
+    uint64_t block_bytes = lgp_panel_bytes(LGP_Q8, LGP_BLOCK);
+    for (int o = 0; o < LGP_PANEL; o++) {
+        const unsigned char *src = p->row[o];
+        unsigned char *block = dst;
+        for (uint64_t b = 0; src && b < columns / LGP_BLOCK; b++, src += 34, block += block_bytes) {
+            memcpy(block + 2 * o, src, 2);
+            for (int k = 0; k < LGP_BLOCK; k++)
+                block[2 * LGP_PANEL + k * LGP_PANEL + o] = src[2 + k];
+        }
+    }
+    return true;
+}
+
+/* Q4_0 as Q8: code - 8, the same scale. */
+static bool panel_q4_0_as_q8(const PanelRows *p, uint64_t columns, unsigned char *dst) {
+    uint64_t block_bytes = lgp_panel_bytes(LGP_Q8, LGP_BLOCK);
+    for (int o = 0; o < LGP_PANEL; o++) {
+        const unsigned char *src = p->row[o];
+        unsigned char *block = dst;
+        for (uint64_t b = 0; src && b < columns / LGP_BLOCK; b++, src += 18, block += block_bytes) {
+            memcpy(block + 2 * o, src, 2);
+            unsigned char *codes = block + 2 * LGP_PANEL + o;
+            for (int k = 0; k < LGP_BLOCK / 2; k++) {
+                codes[k * LGP_PANEL] = (unsigned char)((src[2 + k] & 15) - 8);
+                codes[(k + LGP_BLOCK / 2) * LGP_PANEL] = (unsigned char)((src[2 + k] >> 4) - 8);
+            }
+        }
+    }
+    return true;
+}
+
+/* The low nibbles of eight bytes, the first one lowest. */
+static uint32_t low_nibbles(uint64_t bytes) {
+    bytes &= 0x0f0f0f0f0f0f0f0full;
+    bytes = (bytes | bytes >> 4) & 0x00ff00ff00ff00ffull;
+    bytes = (bytes | bytes >> 8) & 0x0000ffff0000ffffull;
+    return (uint32_t)(bytes | bytes >> 16);
+}
+
+/* The 16 stored bytes hold elements 0 to 15 in their low halves, 16 to 31 in the high ones. */
+static void q4_words(const unsigned char *src, unsigned char *codes) {
+    for (int half = 0; half < 2; half++) {
+        uint64_t bytes;
+        memcpy(&bytes, src + 8 * half, 8);
+        uint32_t first = low_nibbles(bytes), last = low_nibbles(bytes >> 4);
+        memcpy(codes + half * LGP_PANEL * 4, &first, 4);
+        memcpy(codes + (2 + half) * LGP_PANEL * 4, &last, 4);
+    }
+}
+
+static bool panel_q4_1(const PanelRows *p, uint64_t columns, unsigned char *dst) {
+    uint64_t block_bytes = lgp_panel_bytes(LGP_Q4, LGP_BLOCK);
+    for (int o = 0; o < LGP_PANEL; o++) {
+        const unsigned char *src = p->row[o];
+        unsigned char *block = dst;
+        for (uint64_t b = 0; src && b < columns / LGP_BLOCK; b++, src += 20, block += block_bytes) {
+            memcpy(block + 2 * o, src, 2);
+            memcpy(block + 2 * LGP_PANEL + 2 * o, src + 2, 2);
+            q4_words(src + 4, block + 4 * LGP_PANEL + 4 * o);
+        }
+    }
+    return true;
+}
+
+/* (code - 8) d = code d + m with m = -8 d, which f16 holds exactly unless it is too large. */
+static bool panel_q4_0(const PanelRows *p, uint64_t columns, unsigned char *dst) {
+    uint64_t block_bytes = lgp_panel_bytes(LGP_Q4, LGP_BLOCK);
+    bool fits = true;
+    for (int o = 0; o < LGP_PANEL; o++) {
+        const unsigned char *src = p->row[o];
+        unsigned char *block = dst;
+        for (uint64_t b = 0; src && b < columns / LGP_BLOCK; b++, src += 18, block += block_bytes) {
+            float d = f16_to_float(load_u16(src));
+            fits &= !(d > 8188.0f || d < -8188.0f); /* 8 * 8188 = 65504, the largest f16 */
+            memcpy(block + 2 * o, src, 2);
+            store_u16(block + 2 * LGP_PANEL + 2 * o, f16_from_float(-8.0f * d));
+            q4_words(src + 2, block + 4 * LGP_PANEL + 4 * o);
+        }
+    }
+    return fits;
+}
+
+/* Stored type, packed format, routine; the first row of a type is what it packs to. */
+static const struct {
+    DType dtype;
+    int format;
+    PanelFn panel;
+} packings[] = {
+    {DTYPE_F32, LGP_F32, panel_f32},        {DTYPE_F16, LGP_F16, panel_f16},
+    {DTYPE_BF16, LGP_BF16, panel_bf16},     {DTYPE_Q8_0, LGP_Q8, panel_q8},
+    {DTYPE_Q4_0, LGP_Q4, panel_q4_0},       {DTYPE_Q4_1, LGP_Q4, panel_q4_1},
+    {DTYPE_Q4_0, LGP_Q8, panel_q4_0_as_q8},
+};
+
+#define PACKING_COUNT (sizeof packings / sizeof *packings)
+
+static const Tensor *first_tensor(const ParamBinding *b) {
+    return b->stacked ? b->stacked[0] : b->tensor;
+}
+
+int pack_format(const ParamBinding *b) {
+    const Tensor *t = first_tensor(b);
+    for (size_t i = 0; t && i < PACKING_COUNT; i++)
+        if (packings[i].dtype == t->dtype)
+            return packings[i].format;
+    assert(!t); /* binding refuses stored types that are not served */
+    return LGP_F32;
+}
+
+uint64_t pack_panel_count(uint64_t rows) {
+    return rows / LGP_PANEL + (rows % LGP_PANEL != 0);
+}
+
+size_t pack_matrix_bytes(int format, uint64_t rows, uint64_t columns) {
+    if (columns > SIZE_MAX / 4 / LGP_PANEL - 4 * LGP_BLOCK)
+        return 0;
+    uint64_t panel = lgp_panel_bytes(format, columns), panels = pack_panel_count(rows);
+    return panel && panels > SIZE_MAX / panel ? 0 : panel * panels;
+}
+
+/* Row r of the matrix as stored. A window takes `declared` rows of each `stored` ones. */
+static const unsigned char *stored_row(const ParamBinding *b, uint64_t rows, uint64_t r) {
+    const Tensor *t = b->tensor;
+    if (b->stacked) {
+        uint64_t each = tensor_elems(b->stacked[0]) / b->stacked[0]->shape[b->stacked[0]->rank - 1];
+        return tensor_row(b->stacked[r / each], r % each);
+    }
+    if (t->rank < 2)
+        return t->data + b->from_row; /* one row; a window of it is cut by the caller's columns */
+    uint64_t stored = t->shape[t->rank - 2], outer = 1;
+    for (int i = 0; i < t->rank - 2; i++)
+        outer *= t->shape[i];
+    uint64_t declared = rows / outer;
+    return tensor_row(t, r / declared * stored + b->from_row + r % declared);
+}
+
+static void fill_constant(float value, uint64_t rows, uint64_t columns, uint64_t from, uint64_t to,
+                          float *dst) {
+    for (uint64_t p = from; p < to; p++)
+        for (uint64_t k = 0; k < columns; k++)
+            for (uint64_t o = 0; o < LGP_PANEL; o++)
+                dst[(p * columns + k) * LGP_PANEL + o] = p * LGP_PANEL + o < rows ? value : 0.0f;
+}
+
+bool pack_matrix_panels(const ParamBinding *b, int format, uint64_t rows, uint64_t columns,
+                        uint64_t panel_from, uint64_t panel_to, void *dst) {
+    const Tensor *t = first_tensor(b);
+    if (!t) {
+        assert(format == LGP_F32);
+        fill_constant((float)b->constant, rows, columns, panel_from, panel_to, dst);
+        return true;
+    }
+    PanelFn panel = NULL;
+    for (size_t i = 0; i < PACKING_COUNT; i++)
+        if (packings[i].dtype == t->dtype && packings[i].format == format)
+            panel = packings[i].panel;
+    assert(panel && (dtype_info(t->dtype)->block_elems == 1 || columns % LGP_BLOCK == 0));
+    uint64_t bytes = lgp_panel_bytes(format, columns);
+    bool fits = true;
+    for (uint64_t p = panel_from; p < panel_to; p++) {
+        PanelRows source = {{NULL}};
+        for (uint64_t o = 0; o < LGP_PANEL && p * LGP_PANEL + o < rows; o++)
+            source.row[o] = stored_row(b, rows, p * LGP_PANEL + o);
+        unsigned char *to = (unsigned char *)dst + p * bytes;
+        if (!source.row[LGP_PANEL - 1])
+            memset(to, 0, bytes);
+        fits &= panel(&source, columns, to);
+    }
+    return fits;
+}
+
+void pack_f32_panels(const float *rows_f32, uint64_t stride, int format, uint64_t rows,
+                     uint64_t columns, uint64_t panel_from, uint64_t panel_to, void *dst) {
+    assert(format == LGP_F32 || format == LGP_BF16);
+    uint64_t bytes = lgp_panel_bytes(format, columns);
+    for (uint64_t p = panel_from; p < panel_to; p++) {
+        unsigned char *to = (unsigned char *)dst + p * bytes;
+        for (uint64_t o = 0; o < LGP_PANEL; o++) {
+            uint64_t r = p * LGP_PANEL + o;
+            for (uint64_t k = 0; k < columns; k++) {
+                float v = r < rows ? rows_f32[r * stride + k] : 0.0f;
+                if (format == LGP_F32)
+                    memcpy(to + (k * LGP_PANEL + o) * 4, &v, 4);
+                else
+                    store_u16(to + (k * LGP_PANEL + bf16_place[o]) * 2, bf16_from_float(v));
+            }
+        }
+    }
+}
