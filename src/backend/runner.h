@@ -11,6 +11,13 @@
 
 typedef struct Runner Runner;
 
+/* Time spent in one launch since the counts were cleared, over all layers. */
+typedef struct LaunchTime {
+    const char *name; /* of the plan's launch */
+    uint64_t calls;
+    double seconds;
+} LaunchTime;
+
 typedef struct RunnerOps {
     const char *backend; /* "cpu", "interp" */
     /* Storage for KV pages [0, pages): grows, keeps what is there. */
@@ -21,6 +28,10 @@ typedef struct RunnerOps {
     LgStatus (*adapter_install)(Runner *r, const AdapterData *adapter, int32_t *slot, LgError *err);
     void (*adapter_remove)(Runner *r, int32_t slot);
     void (*close)(Runner *r);
+    /* Where `profile` was asked for: how many launches there are, and their times so far, in the plan's order, borrowed until the
+     * next step; 0 otherwise. NULL where the back end has none. */
+    int (*launch_times)(Runner *r, const LaunchTime **times);
+    void (*launch_times_clear)(Runner *r);
 } RunnerOps;
 
 struct Runner {
@@ -32,6 +43,7 @@ struct Runner {
     int32_t vocab;         /* columns of the logits */
     double compile_s;      /* seconds spent compiling; 0 from the cache */
     const char *level;     /* "generic", "avx2", … */
+    const char *note;      /* what the user may want to know, such as a cache that cannot be written; NULL: nothing */
 };
 
 typedef struct RunnerOptions {
@@ -45,6 +57,9 @@ typedef struct RunnerOptions {
     const char *compiler;      /* NULL: "cc" */
     const char *program_file;  /* a program compiled ahead of time; NULL: compile or take from the cache */
     bool require_cache;        /* fail, naming what differs, instead of compiling */
+    bool profile;              /* keep times by launch (ops->launch_times) */
+    bool poison;               /* for tests: memory that nothing has written holds NaNs */
+    bool keep_values, no_fuse; /* for tests: as in PlanOptions */
 } RunnerOptions;
 
 LgStatus runner_open_cpu(const RunnerOptions *o, Runner **out, LgError *err);

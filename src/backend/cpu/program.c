@@ -52,6 +52,10 @@ const char *level_missing(const char *level) {
 #endif
 }
 
+const char *level_best(void) {
+    return level_missing("avx2") ? "generic" : "avx2";
+}
+
 /* ---- what a program is made from ---- */
 
 static const char *dims_text(const LangProgram *p, Arena *arena) {

@@ -41,5 +41,6 @@ void program_close(Program *p);
 
 /* NULL: this processor runs the level; else the first feature that it lacks, or "no such level". */
 const char *level_missing(const char *level);
+const char *level_best(void);
 
 #endif

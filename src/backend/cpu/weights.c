@@ -1,0 +1,273 @@
+/* Two passes: first every entry gets its place in one block of memory, then the team fills it by
+ * jobs of like size. */
+#include "backend/cpu/weights.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "backend/cpu/pack.h"
+#include "base/mem.h"
+
+#define ALIGN 64u
+#define JOB_BYTES                                                                                  \
+    ((uint64_t)1                                                                                   \
+     << 18) /* packed bytes of one claim: small enough to end together, large enough to read on */
+#define HUGE_PAGE ((uintptr_t)2 << 20)
+
+/* One entry of the table that owns data. */
+typedef struct Entry {
+    const PlanWeight *weight;
+    const ParamBinding *binding;
+    LgpWeight *out;
+    uint64_t offset; /* of its data in the block */
+    uint64_t first_job, job_count, panels_a_job;
+    atomic_bool too_large; /* a Q4_0 scale that the packed format cannot hold */
+} Entry;
+
+typedef struct Load {
+    const Plan *plan;
+    Entry *entries;
+    int count;
+    uint64_t job_count, bytes;
+    unsigned char *data;
+    Team *team;
+} Load;
+
+/* DType, LGP_TABLE_*. */
+static const struct {
+    DType dtype;
+    int32_t format;
+} table_formats[] = {
+    {DTYPE_F32, LGP_TABLE_F32},   {DTYPE_F16, LGP_TABLE_F16},   {DTYPE_BF16, LGP_TABLE_BF16},
+    {DTYPE_Q8_0, LGP_TABLE_Q8_0}, {DTYPE_Q4_0, LGP_TABLE_Q4_0}, {DTYPE_Q4_1, LGP_TABLE_Q4_1},
+};
+
+/* ---- places ---- */
+
+static LgStatus add_entry(Load *l, const PlanWeight *w, const ParamBinding *b, LgpWeight *out,
+                          uint64_t bytes, LgError *err) {
+    if (bytes > SIZE_MAX / 2 - l->bytes)
+        return lg_fail(err, LG_LIMIT, 0, "the weights need more memory than can be addressed");
+    l->entries[l->count++] = (Entry){
+        .weight = w, .binding = b, .out = out, .offset = l->bytes, .first_job = l->job_count};
+    l->bytes += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return LG_OK;
+}
+
+static LgStatus refuse(const Load *l, const PlanWeight *w, LgError *err, const char *why) {
+    const LangTensor *t = &l->plan->program->tensors[w->tensor];
+    return lang_refuse(l->plan->program, t->line, 0, err, "cannot load param %.*s for the CPU: %s",
+                       LG_STR_ARG(t->name), why);
+}
+
+static LgStatus place_matrix(Load *l, const PlanWeight *w, const ParamBinding *b, LgpWeight *out,
+                             LgError *err) {
+    const LangProgram *p = l->plan->program;
+    if (b->stacked) {
+        uint64_t count = p->dims[p->tensors[w->tensor].dims[0]].size;
+        for (uint64_t i = 1; i < count; i++)
+            if (b->stacked[i]->dtype != b->stacked[0]->dtype)
+                return refuse(l, w, err,
+                              "its stacked tensors are stored in different types. One type for all "
+                              "is expected.");
+    }
+    out->format = pack_format(b);
+    size_t bytes = pack_matrix_bytes(out->format, w->rows, w->columns);
+    if (bytes == 0 && w->rows && w->columns)
+        return refuse(l, w, err, "it is larger than memory can be addressed.");
+    LG_TRY(add_entry(l, w, b, out, bytes, err));
+    Entry *e = &l->entries[l->count - 1];
+    uint64_t panel = lgp_panel_bytes(out->format, w->columns);
+    e->panels_a_job = panel < JOB_BYTES ? JOB_BYTES / (panel ? panel : 1) : 1;
+    e->job_count = (pack_panel_count(w->rows) + e->panels_a_job - 1) / e->panels_a_job;
+    l->job_count += e->job_count;
+    return LG_OK;
+}
+
+static LgStatus place_table(Load *l, const PlanWeight *w, const ParamBinding *b, LgpWeight *out,
+                            LgError *err) {
+    if (b->stacked)
+        return refuse(l, w, err,
+                      "it is looked up by row but stored as a stack. One tensor is expected.");
+    if (!b->tensor) { /* one row of the constant, found under every index */
+        out->format = LGP_TABLE_F32;
+        out->row_bytes = 0;
+        LG_TRY(add_entry(l, w, b, out, w->columns * sizeof(float), err));
+        l->entries[l->count - 1].job_count = 1;
+        l->job_count++;
+        return LG_OK;
+    }
+    const Tensor *t = b->tensor;
+    if (t->rank != 2 || t->rope_heads || !dtype_row_bytes(t->dtype, w->columns, &out->row_bytes))
+        return refuse(l, w, err, "it is looked up by row, and its rows are not stored whole.");
+    for (size_t i = 0; i < sizeof table_formats / sizeof *table_formats; i++) {
+        if (table_formats[i].dtype != t->dtype)
+            continue;
+        out->format = table_formats[i].format;
+        out->data = t->data + b->from_row * out->row_bytes;
+        return LG_OK;
+    }
+    return refuse(l, w, err, "its stored type has no lookup.");
+}
+
+static LgStatus place_all(Load *l, const Binding *binding, LgpWeight *table, LgError *err) {
+    const LangProgram *p = l->plan->program;
+    for (int i = 0; i < l->plan->weight_count; i++) {
+        const PlanWeight *w = &l->plan->weights[i];
+        int layers = w->in_layer ? p->layer_count : 1;
+        if (w->rows > INT32_MAX || w->columns > INT32_MAX)
+            return refuse(l, w, err, "it has more than 2^31 rows or columns.");
+        for (int layer = 0; layer < layers; layer++) {
+            const ParamBinding *b = binding_get(binding, w->tensor, w->in_layer ? layer : 0);
+            LgpWeight *out = &table[w->base + layer];
+            *out = (LgpWeight){.rows = (int32_t)w->rows, .columns = (int32_t)w->columns};
+            if (w->use == WEIGHT_MATRIX) {
+                LG_TRY(place_matrix(l, w, b, out, err));
+            } else if (w->use == WEIGHT_TABLE) {
+                LG_TRY(place_table(l, w, b, out, err));
+            } else {
+                LG_TRY(add_entry(l, w, b, out, w->rows * w->columns * sizeof(float), err));
+                l->entries[l->count - 1].job_count = 1;
+                l->job_count++;
+            }
+        }
+    }
+    return LG_OK;
+}
+
+/* ---- contents ---- */
+
+static void fill_rows(const Load *l, const Entry *e, float *dst) {
+    const LangProgram *p = l->plan->program;
+    const LangTensor *t = &p->tensors[e->weight->tensor];
+    uint64_t elems = e->weight->rows * e->weight->columns, columns = 1;
+    if (!e->binding->tensor && !e->binding->stacked) {
+        for (uint64_t i = 0;
+             i < elems && !(e->weight->use == WEIGHT_TABLE && i >= e->weight->columns); i++)
+            dst[i] = (float)e->binding->constant;
+        return;
+    }
+    for (int d = t->axis_count ? t->axis_start[t->axis_count - 1] : 0; d < t->rank; d++)
+        columns *= p->dims[t->dims[d]].size;
+    for (uint64_t row = 0; row < elems / columns; row++)
+        binding_row_f32(e->binding, p, e->weight->tensor, row, dst + row * columns);
+}
+
+static void run_job(const Load *l, Entry *e, uint64_t job) {
+    unsigned char *dst = l->data + e->offset;
+    if (e->weight->use != WEIGHT_MATRIX) {
+        fill_rows(l, e, (float *)(void *)dst);
+        return;
+    }
+    uint64_t panels = pack_panel_count(e->weight->rows), from = job * e->panels_a_job;
+    uint64_t to = panels - from > e->panels_a_job ? from + e->panels_a_job : panels;
+    if (!pack_matrix_panels(e->binding, e->out->format, e->weight->rows, e->weight->columns, from,
+                            to, dst))
+        atomic_store(&e->too_large, true);
+}
+
+/* The entry that a job belongs to: the last whose first_job is not behind it (those of no jobs lie
+ * before it). */
+static Entry *entry_of(const Load *l, uint64_t job) {
+    int low = 0, high = l->count - 1;
+    while (low < high) {
+        int middle = low + (high - low + 1) / 2;
+        if (l->entries[middle].first_job <= job)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return &l->entries[low];
+}
+
+static void load_thread(void *user, int32_t thread) {
+    const Load *l = user;
+    (void)thread;
+    for (uint64_t job; (job = (uint64_t)team_claim(l->team)) < l->job_count;) {
+        Entry *e = entry_of(l, job);
+        run_job(l, e, job - e->first_job);
+    }
+}
+
+/* Q4_0 with scales past f16's range packs to Q8 instead: the same values in more bytes. */
+static LgStatus repack_large(Load *l, Arena *arena, WeightMemory *out, LgError *err) {
+    int count = 0;
+    for (int i = 0; i < l->count; i++)
+        count += atomic_load(&l->entries[i].too_large);
+    if (!count)
+        return LG_OK;
+    out->repacked = ARENA_ARRAY(arena, void *, (size_t)count);
+    if (!out->repacked)
+        return lg_fail_memory(err);
+    for (int i = 0; i < l->count; i++) {
+        const Entry *e = &l->entries[i];
+        const PlanWeight *w = e->weight;
+        if (!atomic_load(&e->too_large))
+            continue;
+        size_t bytes = pack_matrix_bytes(LGP_Q8, w->rows, w->columns);
+        void *data = bytes ? lg_alloc_aligned(bytes) : NULL;
+        if (!data)
+            return lg_fail_memory(err);
+        out->repacked[out->repacked_count++] = data;
+        if (!pack_matrix_panels(e->binding, LGP_Q8, w->rows, w->columns, 0,
+                                pack_panel_count(w->rows), data))
+            return refuse(l, w, err, "its scales are too large.");
+        e->out->format = LGP_Q8;
+        e->out->data = data;
+    }
+    return LG_OK;
+}
+
+/* Large pages spare most of the faults of filling and the misses of reading. */
+static void *alloc_block(uint64_t bytes) {
+    unsigned char *data = lg_alloc_aligned(bytes ? (size_t)bytes : 1);
+    if (data && bytes >= 2 * HUGE_PAGE) {
+        uintptr_t from = ((uintptr_t)data + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+        uintptr_t to = ((uintptr_t)data + bytes) / HUGE_PAGE * HUGE_PAGE;
+        (void)madvise((void *)from, to - from, MADV_HUGEPAGE); /* advice only */
+    }
+    return data;
+}
+
+LgStatus weights_load(const Plan *plan, const Binding *binding, Team *team, Arena *arena,
+                      WeightMemory *out, LgError *err) {
+    Load l = {.plan = plan, .team = team};
+    WeightMemory w = {0};
+    w.table = ARENA_ARRAY(arena, LgpWeight, (size_t)plan->weight_total + 1);
+    l.entries = lg_calloc((size_t)plan->weight_total + 1, sizeof *l.entries);
+    LgStatus status =
+        w.table && l.entries ? place_all(&l, binding, w.table, err) : lg_fail_memory(err);
+    if (status != LG_OK)
+        goto done;
+    if (l.job_count > INT32_MAX / 2) {
+        status = lg_fail(err, LG_LIMIT, 0, "the weights are too many");
+        goto done;
+    }
+    w.bytes = l.bytes;
+    w.data = alloc_block(l.bytes);
+    if (!w.data) {
+        status = lg_fail(err, LG_NO_MEMORY, 0, "no memory for the packed weights (%.1f MB)",
+                         (double)l.bytes * 1e-6);
+        goto done;
+    }
+    l.data = w.data;
+    for (int i = 0; i < l.count; i++)
+        l.entries[i].out->data = l.data + l.entries[i].offset;
+    team_run(team, load_thread, &l);
+    status = repack_large(&l, arena, &w, err);
+done:
+    lg_free(l.entries);
+    if (status == LG_OK)
+        *out = w;
+    else
+        weights_clear(&w);
+    return status;
+}
+
+void weights_clear(WeightMemory *w) {
+    for (int i = 0; i < w->repacked_count; i++)
+        lg_free_aligned(w->repacked[i]);
+    lg_free_aligned(w->data);
+    *w = (WeightMemory){0};
+}
