@@ -54,6 +54,30 @@ void batch_clear(Batch *b) {
     *b = (Batch){0};
 }
 
+LgStatus batch_vocab(const LangProgram *p, int output, int32_t *tokens, int32_t *columns,
+                     LgError *err) {
+    uint64_t ids = 0;
+    for (int i = 0; i < p->tensor_count; i++) {
+        const LangTensor *t = &p->tensors[i];
+        if (t->kind == LANG_INPUT && lg_str_eq_c(t->name, "token") && t->index_dim >= 0)
+            ids = p->dims[t->index_dim].size;
+    }
+    const LangTensor *out = &p->tensors[output];
+    uint64_t size = out->rank == 2 ? p->dims[out->dims[1]].size : 0;
+    if (ids == 0 || ids > INT32_MAX)
+        return lang_refuse(
+            p, 1, 0, err,
+            "cannot run: there is no `input token[T]: index V`. It is what a step's ids are.");
+    if (size == 0 || size > INT32_MAX)
+        return lang_refuse(p, out->line, 0, err,
+                           "cannot run: the output has %d indexes. Two are expected, sampled rows "
+                           "and the vocabulary.",
+                           out->rank);
+    *tokens = (int32_t)ids;
+    *columns = (int32_t)size;
+    return LG_OK;
+}
+
 static LgStatus check_counts(const Step *s, const BatchLimits *limits, LgError *err) {
     if (s->rows < 1 || s->rows > limits->rows_max)
         return lg_fail(err, LG_LIMIT, 0, "a step of %d rows: 1 to %d are possible", s->rows,

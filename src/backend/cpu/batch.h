@@ -5,6 +5,7 @@
 
 #include "backend/cpu/kv.h"
 #include "ir/step.h"
+#include "lang/lang.h"
 
 typedef struct BatchLimits {
     int32_t rows_max;
@@ -26,6 +27,11 @@ typedef struct Batch {
 /* Room for kv_pages pages, so that steps over them need no allocation unless slots share many. */
 LgStatus batch_reserve(Batch *b, int32_t kv_pages, LgError *err);
 void batch_clear(Batch *b);
+
+/* How many token ids a program knows, and how many columns its output has. Errors: LG_BAD_INPUT, as
+ * a refusal of the source. */
+LgStatus batch_vocab(const LangProgram *p, int output, int32_t *tokens, int32_t *columns,
+                     LgError *err);
 
 /* Errors: LG_BAD_INPUT or LG_LIMIT, naming row or slot, what was found and what is possible. */
 LgStatus batch_prepare(Batch *b, const Step *step, const KvMemory *kv, const BatchLimits *limits,

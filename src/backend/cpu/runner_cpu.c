@@ -189,39 +189,13 @@ static const RunnerOps cpu_ops = {.backend = "cpu",
                                   .launch_times = cpu_launch_times,
                                   .launch_times_clear = cpu_launch_times_clear};
 
-/* Ids that the embedding has rows for. */
-static LgStatus find_token_vocab(const LangProgram *p, int32_t *vocab, LgError *err) {
-    for (int i = 0; i < p->tensor_count; i++) {
-        const LangTensor *t = &p->tensors[i];
-        if (t->kind != LANG_INPUT || !lg_str_eq_c(t->name, "token"))
-            continue;
-        uint64_t size = t->index_dim >= 0 ? p->dims[t->index_dim].size : 0;
-        if (size == 0 || size > INT32_MAX)
-            break;
-        *vocab = (int32_t)size;
-        return LG_OK;
-    }
-    return lg_fail(err, LG_BAD_INPUT, 0,
-                   "%.*s: a program needs `input token[T]: index V`, V the vocabulary",
-                   LG_STR_ARG(p->file));
-}
-
 static LgStatus make_plan(CpuRunner *c, const RunnerOptions *o, LgError *err) {
     PlanOptions po = {.backend = "cpu",
                       .store_f32 = o->store_f32,
                       .keep_values = o->keep_values,
                       .no_fuse = o->no_fuse};
     LG_TRY(plan_build(o->program, &po, &c->arena, &c->plan, err));
-    LG_TRY(find_token_vocab(o->program, &c->token_vocab, err));
-    const LangTensor *out = &o->program->tensors[c->plan->output];
-    uint64_t vocab = out->rank == 2 ? o->program->dims[out->dims[1]].size : 0;
-    if (vocab == 0 || vocab > INT32_MAX)
-        return lang_refuse(o->program, out->line, 0, err,
-                           "cannot run: the output has %d indexes. Two are expected, sampled rows "
-                           "and the vocabulary.",
-                           out->rank);
-    c->base.vocab = (int32_t)vocab;
-    return LG_OK;
+    return batch_vocab(o->program, c->plan->output, &c->token_vocab, &c->base.vocab, err);
 }
 
 /* A level that was asked for and cannot run is an error, never another level. */
