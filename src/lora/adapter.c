@@ -1,0 +1,297 @@
+/* The life of an adapter: folder → config and tensors → plan → numbers. The object is made last,
+ * whole. */
+#include "lora/lora.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "formats/safetensors.h"
+#include "lora/peft.h"
+
+#define CONFIG_BYTES_MAX (8u << 20)
+#define NAME_BYTES_MAX 200
+
+struct Adapter {
+    AdapterData data;
+    AdapterSite *sites;
+    float *numbers;
+    json_t *report;
+    char hash[65];
+};
+
+void adapter_destroy(Adapter *a) {
+    if (!a)
+        return;
+    json_decref(a->report);
+    lg_free_aligned(a->numbers);
+    lg_free(a->sites);
+    lg_free(a);
+}
+
+const AdapterData *adapter_data(const Adapter *a) {
+    return &a->data;
+}
+
+const char *adapter_hash(const Adapter *a) {
+    return a->hash;
+}
+
+const json_t *adapter_report(const Adapter *a) {
+    return a->report;
+}
+
+LgStatus adapter_name_check(const char *name, LgError *err) {
+    LgStr s = lg_str(name);
+    Buf shown;
+    buf_init(&shown);
+    buf_printable(&shown, s, 80);
+    const char *fault = NULL;
+    if (s.len == 0)
+        fault = "it is empty";
+    else if (s.len > NAME_BYTES_MAX)
+        fault = "it has more than 200 bytes";
+    else if (lg_str_eq_c(s, ".") || lg_str_eq_c(s, ".."))
+        fault = "\".\" and \"..\" are names of folders";
+    else if (strpbrk(name, "/\\:="))
+        fault = "it has one of / \\ : =";
+    else if (!utf8_valid(s))
+        fault = "it is not valid UTF-8";
+    for (size_t i = 0; !fault && i < s.len; i++)
+        if ((unsigned char)s.ptr[i] < 0x20 || s.ptr[i] == 0x7f)
+            fault = "it has a control character";
+    LgStatus status = LG_OK;
+    if (fault)
+        status = lg_fail(err, LG_BAD_INPUT, 0, "adapter name \"%s\": %s", shown.data, fault);
+    buf_clear(&shown);
+    return status;
+}
+
+/* ---- plan to object ---- */
+
+static LgStatus commit(const PeftPlan *plan, const PeftConfig *config, const AdapterOptions *o,
+                       Arena *arena, json_t **disregarded, Adapter **out, LgError *err) {
+    const LangProgram *p = o->program;
+    int layers = p->layer_count > 0 ? p->layer_count : 1;
+    size_t site_count = (size_t)p->site_count * (size_t)layers;
+    Adapter *a = lg_calloc(1, sizeof *a);
+    if (!a)
+        return lg_fail_memory(err);
+    LgStatus status = LG_OK;
+    a->sites = lg_calloc(site_count, sizeof *a->sites);
+    a->numbers = lg_alloc_aligned((size_t)plan->bytes);
+    if (!a->sites || !a->numbers)
+        status = lg_fail_memory(err);
+    if (status == LG_OK)
+        status = peft_check_copies(plan, o, err);
+    if (status == LG_OK)
+        status = peft_numbers(plan, o, a->numbers, a->sites, err);
+    if (status == LG_OK)
+        status = peft_hash(plan, arena, a->hash, err);
+    if (status == LG_OK) {
+        json_t *taken = *disregarded;
+        *disregarded = NULL;
+        status = peft_report(plan, config, p, a->hash, taken, &a->report, err);
+    }
+    if (status != LG_OK) {
+        adapter_destroy(a);
+        return status;
+    }
+    a->data = (AdapterData){.site_count = p->site_count,
+                            .layer_count = layers,
+                            .sites = a->sites,
+                            .store_f32 = o->store_f32,
+                            .bytes = plan->bytes};
+    *out = a;
+    return LG_OK;
+}
+
+static LgStatus load(const json_t *json, const TensorSet *tensors, const AdapterOptions *o,
+                     Adapter **out, LgError *err) {
+    Arena arena;
+    arena_init(&arena);
+    PeftConfig config = {0};
+    LoraModules modules = {0};
+    PeftPlan plan;
+    json_t *disregarded = json_array();
+    LgStatus status = disregarded ? peft_config_parse(json, &arena, disregarded, &config, err)
+                                  : lg_fail_memory(err);
+    if (status == LG_OK)
+        status = lora_modules_build(o->program, o->binding, &arena, &modules, err);
+    if (status == LG_OK)
+        status = peft_plan(tensors, &config, &modules, o, &arena, &plan, err);
+    if (status == LG_OK)
+        status = commit(&plan, &config, o, &arena, &disregarded, out, err);
+    json_decref(disregarded);
+    lora_modules_clear(&modules);
+    peft_config_clear(&config);
+    arena_clear(&arena);
+    return status;
+}
+
+LgStatus adapter_from_memory(LgStr config, const TensorSet *tensors, const AdapterOptions *o,
+                             Adapter **out, LgError *err) {
+    json_t *json = NULL;
+    LG_TRY(lg_json_parse(config, "adapter_config.json", &json, err));
+    LgStatus status = load(json, tensors, o, out, err);
+    json_decref(json);
+    return status;
+}
+
+/* ---- folder to config and tensors ---- */
+
+static bool folder_has(const char *dir, const char *name) {
+    Buf path;
+    buf_init(&path);
+    buf_printf(&path, "%s/%s", dir, name);
+    bool found = !path.failed && file_exists(path.data);
+    buf_clear(&path);
+    return found;
+}
+
+static LgStatus read_config(const char *dir, json_t **out, LgError *err) {
+    Buf path, text;
+    buf_init(&path);
+    buf_init(&text);
+    LgStatus status = file_inside(dir, LG_STR("adapter_config.json"), &path, err);
+    if (status == LG_OK)
+        status = file_read(path.data, CONFIG_BYTES_MAX, &text, err);
+    if (status == LG_OK)
+        status = lg_json_parse(buf_view(&text), "adapter_config.json", out, err);
+    buf_clear(&path);
+    buf_clear(&text);
+    return status;
+}
+
+/* Weights that PEFT reads and this does not, and what to do about it. */
+static const struct {
+    const char *name, *advice;
+} other_files[] = {
+    {"adapter_model.bin",
+     "pickles can run code when they are read, so they are refused. Convert it once: python3 -c "
+     "'import torch, safetensors.torch as s; s.save_file(torch.load(\"adapter_model.bin\", "
+     "weights_only=True), \"adapter_model.safetensors\")'"},
+    {"adapter_model.pt",
+     "pickles can run code when they are read, so they are refused. Convert it once: python3 -c "
+     "'import torch, safetensors.torch as s; s.save_file(torch.load(\"adapter_model.pt\", "
+     "weights_only=True), \"adapter_model.safetensors\")'"},
+    {"adapter_model.gguf", "GGUF adapters are not served yet; adapter_model.safetensors is"},
+};
+
+static LgStatus open_tensors(const char *dir, TensorSet **out, LgError *err) {
+    LgStatus status = safetensors_open(dir, "adapter_model", out, err);
+    if (status != LG_NOT_FOUND || folder_has(dir, "adapter_model.safetensors.index.json"))
+        return status;
+    for (size_t i = 0; i < sizeof other_files / sizeof other_files[0]; i++)
+        if (folder_has(dir, other_files[i].name))
+            return lg_fail(err, LG_BAD_INPUT, 0, "%s: %s", other_files[i].name,
+                           other_files[i].advice);
+    return status;
+}
+
+static LgStatus check_folder(const char *dir, LgError *err) {
+    if (file_is_dir(dir))
+        return LG_OK;
+    if (file_exists(dir))
+        return lg_fail(err, LG_BAD_INPUT, 0,
+                       "\"%s\" is no folder; an adapter is a folder with adapter_config.json and "
+                       "adapter_model.safetensors",
+                       dir);
+    return lg_fail(err, LG_NOT_FOUND, 0, "there is no folder \"%s\"", dir);
+}
+
+static LgStatus open_folder(const char *dir, json_t **config, TensorSet **tensors, LgError *err) {
+    LG_TRY(check_folder(dir, err));
+    LG_TRY(read_config(dir, config, err));
+    return open_tensors(dir, tensors, err);
+}
+
+LgStatus adapter_load(const char *name, const char *dir, const AdapterOptions *o, Adapter **out,
+                      LgError *err) {
+    json_t *config = NULL;
+    TensorSet *tensors = NULL;
+    LgStatus status = open_folder(dir, &config, &tensors, err);
+    if (status == LG_OK)
+        status = load(config, tensors, o, out, err);
+    tensor_set_close(tensors);
+    json_decref(config);
+    if (status == LG_OK)
+        return LG_OK;
+    Buf shown;
+    buf_init(&shown);
+    buf_printable(&shown, lg_str(name), 80);
+    (void)lg_fail_context(err, status, "adapter \"%s\"", shown.data);
+    buf_clear(&shown);
+    return status;
+}
+
+/* ---- inspect ---- */
+
+static json_t *tensor_json(const Tensor *t) {
+    PeftKey key = peft_key_parse(t->name);
+    json_t *item = json_object(), *shape = json_array();
+    bool failed = !shape;
+    for (int i = 0; i < t->rank; i++)
+        failed |= json_array_append_new(shape, json_integer((json_int_t)t->shape[i])) != 0;
+    failed |= json_object_set_new(item, "name", json_stringn(t->name.ptr, t->name.len)) != 0;
+    failed |= json_object_set_new(item, "dtype", json_string(dtype_info(t->dtype)->name)) != 0;
+    failed |= json_object_set_new(item, "shape", shape) != 0;
+    failed |= json_object_set_new(item, "kind", json_string(peft_kind_name(key.kind))) != 0;
+    if (key.module.ptr)
+        failed |=
+            json_object_set_new(item, "module", json_stringn(key.module.ptr, key.module.len)) != 0;
+    if (key.why)
+        failed |= json_object_set_new(item, "why", json_string(key.why)) != 0;
+    if (failed) {
+        json_decref(item);
+        return NULL;
+    }
+    return item;
+}
+
+/* "refusal": why the config alone is refused by a load, or null. */
+static LgStatus add_refusal(json_t *report, const json_t *config, LgError *err) {
+    Arena arena;
+    arena_init(&arena);
+    PeftConfig parsed = {0};
+    LgError fault = {0};
+    json_t *disregarded = json_array();
+    LgStatus status = disregarded ? peft_config_parse(config, &arena, disregarded, &parsed, &fault)
+                                  : lg_fail_memory(&fault);
+    json_t *why = status == LG_OK ? json_null() : json_string(fault.message);
+    bool failed = status == LG_NO_MEMORY;
+    failed |= json_object_set_new(report, "disregarded", disregarded) != 0;
+    failed |= json_object_set_new(report, "refusal", why) != 0;
+    peft_config_clear(&parsed);
+    arena_clear(&arena);
+    return failed ? lg_fail_memory(err) : LG_OK;
+}
+
+static LgStatus inspect(json_t *config, const TensorSet *tensors, json_t **out, LgError *err) {
+    json_t *report = json_object(), *list = json_array();
+    bool failed = !list;
+    for (size_t i = 0; !failed && i < tensor_set_count(tensors); i++)
+        failed = json_array_append_new(list, tensor_json(tensor_set_at(tensors, i))) != 0;
+    failed |= json_object_set(report, "config", config) != 0;
+    failed |= json_object_set_new(report, "tensors", list) != 0;
+    LgStatus status = failed ? lg_fail_memory(err) : add_refusal(report, config, err);
+    if (status != LG_OK) {
+        json_decref(report);
+        return status;
+    }
+    *out = report;
+    return LG_OK;
+}
+
+LgStatus adapter_inspect(const char *dir, json_t **out, LgError *err) {
+    json_t *config = NULL;
+    TensorSet *tensors = NULL;
+    LgStatus status = open_folder(dir, &config, &tensors, err);
+    if (status == LG_OK)
+        status = inspect(config, tensors, out, err);
+    tensor_set_close(tensors);
+    json_decref(config);
+    return status;
+}

@@ -1,0 +1,172 @@
+/* The parts of a PEFT folder on their way to numbers. Nothing here changes an engine: a plan lives
+ * in the arena of one load.
+ *
+ *   config + tensors → PeftConfig, PeftKey → PeftPlan (which tensor acts where, checked) → numbers
+ */
+#ifndef LG_LORA_PEFT_H
+#define LG_LORA_PEFT_H
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "lora/lora.h"
+
+/* ---- patterns ---- */
+
+typedef struct PeftPattern {
+    LgStr key; /* as written */
+    double value;
+    bool anchored; /* began with ^: the whole name must match */
+    LgStr plain;   /* ptr NULL: `code` decides; else a character each, '.' any */
+    void *code;    /* pcre2_code */
+    bool used;     /* decided for some module */
+} PeftPattern;
+
+/* rank_pattern or alpha_pattern, in file order. A key K applies to the names that ^(.*\.)?(K)$
+ * matches. */
+typedef struct PeftPatterns {
+    const char *config_key;
+    PeftPattern *items;
+    size_t count;
+    void *match_data, *match_context; /* pcre2's; NULL where no key needs them */
+} PeftPatterns;
+
+/* object: a JSON object or NULL. The result borrows its keys and must be cleared, on failure too.
+ * Values are finite numbers; `whole` asks for integers of at least 1. */
+LgStatus patterns_parse(const char *config_key, const json_t *object, bool whole, Arena *arena,
+                        PeftPatterns *out, LgError *err);
+void patterns_clear(PeftPatterns *p);
+/* *out: the first pattern that matches either name, or NULL. Errors: LG_BAD_INPUT for one that
+ * needs too many steps. */
+LgStatus patterns_find(PeftPatterns *p, LgStr name, LgStr other, PeftPattern **out, LgError *err);
+
+/* ---- config ---- */
+
+typedef struct PeftConfig {
+    bool has_r; /* r is missing otherwise, and the tensors alone say */
+    int64_t r;
+    double alpha;
+    bool rslora, dora;
+    PeftPatterns rank_pattern, alpha_pattern;
+} PeftConfig;
+
+/* json borrowed, must outlive the config. Adds what was set but cannot matter to disregarded
+ * ([{"what","why"}]). Must be cleared, on failure too. */
+LgStatus peft_config_parse(const json_t *json, Arena *arena, json_t *disregarded, PeftConfig *out,
+                           LgError *err);
+void peft_config_clear(PeftConfig *c);
+
+/* ---- tensor names ---- */
+
+typedef enum PeftKind {
+    PEFT_A,
+    PEFT_B,
+    PEFT_EMBED_A,
+    PEFT_EMBED_B,
+    PEFT_MAGNITUDE,
+    PEFT_BASE_COPY,
+    PEFT_REFUSED, /* known, and not served: why says so */
+    PEFT_UNKNOWN
+} PeftKind;
+
+typedef struct PeftKey {
+    PeftKind kind;
+    LgStr module;  /* as PEFT knew it: without "base_model.model." */
+    LgStr bare;    /* without any prefix: "layers.0.self_attn.q_proj" */
+    LgStr adapter; /* the adapter's name where the key holds it; len 0 otherwise */
+    const char *why;
+} PeftKey;
+
+PeftKey peft_key_parse(LgStr name);
+LgStr peft_bare_name(LgStr module);
+const char *peft_kind_name(PeftKind kind);
+
+/* ---- the model's modules ---- */
+
+typedef struct LoraTarget {
+    int site, layer;
+    uint64_t from_row, rows; /* of the module's outputs: a fused module feeds several sites */
+    struct LoraTarget *next;
+} LoraTarget;
+
+typedef struct LoraModule {
+    LgStr name; /* "model.layers.0.self_attn.q_proj" */
+    bool lookup;
+    uint64_t in, out;
+    LoraTarget *targets;
+} LoraModule;
+
+typedef struct LoraModules {
+    LoraModule *items;
+    size_t count, cap;
+    Map by_bare; /* bare name → index of the product's module */
+    Map lookup_by_bare;
+} LoraModules;
+
+/* Must be cleared, on failure too; items live in the arena. */
+LgStatus lora_modules_build(const LangProgram *p, const Binding *b, Arena *arena, LoraModules *out,
+                            LgError *err);
+void lora_modules_clear(LoraModules *m);
+/* NULL: none. */
+const LoraModule *lora_modules_find(const LoraModules *m, LgStr bare, bool lookup);
+/* The layer number in a name that is a site's but for a layer that the model does not have; -1
+ * where it is no such name. */
+int64_t lora_modules_strange_layer(const LangProgram *p, LgStr bare);
+
+/* ---- the plan ---- */
+
+typedef struct PeftEntry {
+    const LoraModule *module;
+    LgStr file_module; /* the module's name in the file */
+    const Tensor *a, *b, *magnitude;
+    int32_t rank;
+    double alpha;
+    float scale;
+} PeftEntry;
+
+typedef struct PeftPlan {
+    PeftEntry *entries; /* those with a tensor, in the order of the modules */
+    size_t count;
+    const Tensor **copies; /* ".base_layer.weight" */
+    const LoraModule **copy_modules;
+    size_t copy_count;
+    size_t tensor_count;
+    uint64_t floats, bytes; /* what the numbers take */
+} PeftPlan;
+
+/* Every tensor has its place in the plan, or the plan fails. Reads no tensor's bytes. */
+LgStatus peft_plan(const TensorSet *tensors, PeftConfig *config, const LoraModules *modules,
+                   const AdapterOptions *o, Arena *arena, PeftPlan *out, LgError *err);
+
+/* ---- numbers ---- */
+
+/* Fills sites ([layer * site_count + site], zeroed) and numbers ([plan->floats]) from the plan's
+ * tensors. */
+LgStatus peft_numbers(const PeftPlan *plan, const AdapterOptions *o, float *numbers,
+                      AdapterSite *sites, LgError *err);
+/* The copies of base weights that the file holds must be the base's own. */
+LgStatus peft_check_copies(const PeftPlan *plan, const AdapterOptions *o, LgError *err);
+/* Floats of one array in the block of numbers: rounded up so that each array begins on a 64-byte
+ * line. */
+uint64_t peft_array_floats(uint64_t elems);
+
+LgStatus peft_hash(const PeftPlan *plan, Arena *arena, char hex[65], LgError *err);
+/* disregarded is taken over, on failure too. */
+LgStatus peft_report(const PeftPlan *plan, const PeftConfig *config, const LangProgram *p,
+                     const char *hash, json_t *disregarded, json_t **out, LgError *err);
+/* Appends {"what","why"} to a list; false where memory ran out. */
+bool peft_disregard(json_t *list, LgStr what, const char *why);
+
+/* ---- messages ---- */
+
+/* `tensor "NAME": …` with LG_BAD_INPUT; the name is shown printable and cut. */
+LgStatus peft_fail_tensor(LgError *err, LgStr name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- a whole load from memory ---- */
+
+/* adapter_load without the folder: for fuzzing and tests. tensors is borrowed and need not outlive
+ * the adapter. */
+LgStatus adapter_from_memory(LgStr config, const TensorSet *tensors, const AdapterOptions *o,
+                             Adapter **out, LgError *err);
+
+#endif

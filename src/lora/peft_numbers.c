@@ -1,0 +1,250 @@
+/* From stored tensors to the arrays that kernels read. A and B are rounded once, to the store type;
+ * DoRA's row norms are summed in double precision from the dequantised base weight and the A and B
+ * that are served. */
+#include <math.h>
+#include <string.h>
+
+#include "base/float.h"
+#include "base/mem.h"
+#include "lora/peft.h"
+
+/* The arrays follow each other in one block. */
+typedef struct Block {
+    float *next;
+} Block;
+
+static float *block_take(Block *b, uint64_t elems) {
+    float *array = b->next;
+    uint64_t floats = peft_array_floats(elems);
+    memset(array + elems, 0, (size_t)(floats - elems) * sizeof(float));
+    b->next += floats;
+    return array;
+}
+
+static LgStatus fail_element(const Tensor *t, uint64_t index, float value, LgError *err) {
+    uint64_t columns = t->rank ? t->shape[t->rank - 1] : 1;
+    const char *what = isnan(value) ? "NaN" : "infinite";
+    return peft_fail_tensor(
+        err, t->name, "its element [%llu, %llu] is %s (in the type that it is kept in)",
+        (unsigned long long)(index / columns), (unsigned long long)(index % columns), what);
+}
+
+/* The tensor's elements as f32, `rounded` to bf16. */
+static LgStatus read_tensor(const Tensor *t, bool rounded, float *out, LgError *err) {
+    size_t elems = (size_t)tensor_elems(t);
+    dtype_info(t->dtype)->to_f32(t->data, out, elems);
+    if (rounded && t->dtype != DTYPE_BF16)
+        for (size_t i = 0; i < elems; i++)
+            out[i] = bf16_round(out[i]);
+    uint32_t worst =
+        0; /* largest magnitude bits: at least those of infinity where one is not finite */
+    for (size_t i = 0; i < elems; i++) {
+        uint32_t bits = float_bits(out[i]) & 0x7fffffffu;
+        worst = bits > worst ? bits : worst;
+    }
+    if (worst < 0x7f800000u)
+        return LG_OK;
+    size_t i = 0;
+    while (isfinite(out[i]))
+        i++;
+    return fail_element(t, i, out[i], err);
+}
+
+/* What the norms of one entry need beside its arrays. */
+typedef struct DoraWork {
+    double *a_columns; /* [in, rank]: A transposed, so that a column is contiguous */
+    double *gram;      /* [rank, rank]: A Aᵀ */
+    double *dots;      /* [rank]: one row of W against A */
+    float *row;        /* [in]: one row of W */
+} DoraWork;
+
+static void dora_work_clear(DoraWork *w) {
+    lg_free(w->a_columns);
+    lg_free(w->gram);
+    lg_free(w->dots);
+    lg_free(w->row);
+}
+
+static bool dora_work_init(DoraWork *w, const float *a, size_t rank, size_t in) {
+    *w = (DoraWork){0};
+    if (rank > SIZE_MAX / sizeof(double) / in || rank > SIZE_MAX / sizeof(double) / rank)
+        return false;
+    w->a_columns = lg_alloc_array(rank * in, sizeof(double));
+    w->gram = lg_calloc(rank * rank, sizeof(double));
+    w->dots = lg_alloc_array(rank, sizeof(double));
+    w->row = lg_alloc_array(in, sizeof(float));
+    if (!w->a_columns || !w->gram || !w->dots || !w->row)
+        return false;
+    for (size_t z = 0; z < rank; z++)
+        for (size_t i = 0; i < in; i++)
+            w->a_columns[i * rank + z] = (double)a[z * in + i];
+    for (size_t i = 0; i < in; i++) {
+        const double *column = w->a_columns + i * rank;
+        for (size_t y = 0; y < rank; y++)
+            for (size_t z = 0; z < rank; z++)
+                w->gram[y * rank + z] += column[y] * column[z];
+    }
+    return true;
+}
+
+/* w->dots = W_row Aᵀ; returns the row's squared norm. */
+static double dora_dots(DoraWork *w, size_t rank, size_t in) {
+    double norm = 0;
+    double *restrict dots = w->dots;
+    memset(dots, 0, rank * sizeof *dots);
+    for (size_t i = 0; i < in; i++) {
+        double x = (double)w->row[i];
+        const double *restrict column = w->a_columns + i * rank;
+        norm += x * x;
+        for (size_t z = 0; z < rank; z++)
+            dots[z] += x * column[z];
+    }
+    return norm;
+}
+
+typedef struct DoraRow {
+    double w2, wba, ba2;
+} DoraRow;
+
+static DoraRow dora_row(DoraWork *w, const float *b, double scale, size_t rank, size_t in) {
+    DoraRow r = {.w2 = dora_dots(w, rank, in)};
+    for (size_t y = 0; y < rank; y++) {
+        double by = (double)b[y], through = 0;
+        for (size_t z = 0; z < rank; z++)
+            through += w->gram[y * rank + z] * (double)b[z];
+        r.wba += by * w->dots[y];
+        r.ba2 += by * through;
+    }
+    r.wba *= scale;
+    r.ba2 *= scale * scale;
+    return r;
+}
+
+typedef struct DoraArrays {
+    float *w2, *wba, *ba2;
+} DoraArrays;
+
+static LgStatus dora_target(const PeftEntry *e, const LoraTarget *t, const AdapterOptions *o,
+                            DoraWork *w, const AdapterSite *site, const DoraArrays *out,
+                            LgError *err) {
+    int param = o->program->sites[t->site].param;
+    int layer = o->program->tensors[param].in_layer ? t->layer : 0;
+    const ParamBinding *bound = binding_get(o->binding, param, layer);
+    size_t rank = (size_t)e->rank, in = (size_t)e->module->in;
+    for (uint64_t row = 0; row < t->rows; row++) {
+        binding_row_f32(bound, o->program, param, row, w->row);
+        DoraRow r = dora_row(w, site->b + row * rank, (double)e->scale, rank, in);
+        double square = r.w2 + 2 * r.wba + r.ba2;
+        if (!(square > 0 && square < 3.4e38))
+            return peft_fail_tensor(err, e->magnitude->name,
+                                    "row %llu of the adapted weight has the squared norm %g, so "
+                                    "DoRA cannot scale it",
+                                    (unsigned long long)(t->from_row + row), square);
+        out->w2[row] = (float)r.w2;
+        out->wba[row] = (float)r.wba;
+        out->ba2[row] = (float)r.ba2;
+    }
+    return LG_OK;
+}
+
+static LgStatus dora_entry(const PeftEntry *e, const AdapterOptions *o, Block *block,
+                           const float *magnitude, AdapterSite *sites, LgError *err) {
+    DoraWork w;
+    LgStatus status = LG_OK;
+    const AdapterSite *first =
+        &sites[e->module->targets->layer * o->program->site_count + e->module->targets->site];
+    if (!dora_work_init(&w, first->a, (size_t)e->rank, (size_t)e->module->in))
+        status = lg_fail_memory(err);
+    for (const LoraTarget *t = e->module->targets; t && status == LG_OK; t = t->next) {
+        AdapterSite *site = &sites[t->layer * o->program->site_count + t->site];
+        DoraArrays arrays = {block_take(block, t->rows), block_take(block, t->rows),
+                             block_take(block, t->rows)};
+        site->magnitude = magnitude + t->from_row;
+        site->dora_w2 = arrays.w2;
+        site->dora_wba = arrays.wba;
+        site->dora_ba2 = arrays.ba2;
+        status = dora_target(e, t, o, &w, site, &arrays, err);
+    }
+    dora_work_clear(&w);
+    return status;
+}
+
+static LgStatus fill_entry(const PeftEntry *e, const AdapterOptions *o, Block *block,
+                           AdapterSite *sites, LgError *err) {
+    float *a = block_take(block, tensor_elems(e->a));
+    float *b = block_take(block, tensor_elems(e->b));
+    LG_TRY(read_tensor(e->a, !o->store_f32, a, err));
+    LG_TRY(read_tensor(e->b, !o->store_f32, b, err));
+    for (const LoraTarget *t = e->module->targets; t; t = t->next)
+        sites[t->layer * o->program->site_count + t->site] = (AdapterSite){
+            .rank = e->rank, .a = a, .b = b + t->from_row * (uint64_t)e->rank, .scale = e->scale};
+    if (!e->magnitude)
+        return LG_OK;
+    float *magnitude = block_take(block, e->module->out);
+    LG_TRY(read_tensor(e->magnitude, false, magnitude, err));
+    return dora_entry(e, o, block, magnitude, sites, err);
+}
+
+LgStatus peft_numbers(const PeftPlan *plan, const AdapterOptions *o, float *numbers,
+                      AdapterSite *sites, LgError *err) {
+    Block block = {numbers};
+    for (size_t i = 0; i < plan->count; i++)
+        LG_TRY(fill_entry(&plan->entries[i], o, &block, sites, err));
+    return LG_OK;
+}
+
+/* A copy was written in its own type, from a base that may be stored in another: equal means equal
+ * in the copy's type. */
+static float in_type(float value, DType type) {
+    if (type == DTYPE_BF16)
+        return bf16_round(value);
+    return type == DTYPE_F16 ? f16_to_float(f16_from_float(value)) : value;
+}
+
+static LgStatus check_copy_rows(const Tensor *t, const LoraTarget *target, const AdapterOptions *o,
+                                float *base, float *copy, LgError *err) {
+    int param = o->program->sites[target->site].param;
+    int layer = o->program->tensors[param].in_layer ? target->layer : 0;
+    const ParamBinding *bound = binding_get(o->binding, param, layer);
+    uint64_t rows = o->program->sites[target->site].lookup ? t->shape[0] : target->rows;
+    for (uint64_t row = 0; row < rows; row++) {
+        binding_row_f32(bound, o->program, param, row, base);
+        tensor_row_f32(t, target->from_row + row, copy);
+        for (uint64_t i = 0; i < t->shape[1]; i++)
+            if (in_type(base[i], t->dtype) != copy[i])
+                return peft_fail_tensor(err, t->name,
+                                        "its element [%llu, %llu] is %g, that of the base is %g; a "
+                                        "copy of a base weight must equal it",
+                                        (unsigned long long)(target->from_row + row),
+                                        (unsigned long long)i, (double)copy[i], (double)base[i]);
+    }
+    return LG_OK;
+}
+
+static LgStatus check_copy(const Tensor *t, const LoraModule *m, const AdapterOptions *o,
+                           LgError *err) {
+    uint64_t rows = m->lookup ? m->in : m->out, columns = m->lookup ? m->out : m->in;
+    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F16 && t->dtype != DTYPE_BF16)
+        return peft_fail_tensor(err, t->name, "its type is %s; F32, F16 and BF16 are served",
+                                dtype_info(t->dtype)->name);
+    if (t->rank != 2 || t->shape[0] != rows || t->shape[1] != columns)
+        return peft_fail_tensor(err, t->name,
+                                "it must be the base's weight, whose shape is [%llu, %llu]",
+                                (unsigned long long)rows, (unsigned long long)columns);
+    LgStatus status = LG_OK;
+    float *base = lg_alloc_array((size_t)columns, sizeof *base);
+    float *copy = lg_alloc_array((size_t)columns, sizeof *copy);
+    if (!base || !copy)
+        status = lg_fail_memory(err);
+    for (const LoraTarget *target = m->targets; target && status == LG_OK; target = target->next)
+        status = check_copy_rows(t, target, o, base, copy, err);
+    lg_free(base);
+    lg_free(copy);
+    return status;
+}
+
+LgStatus peft_check_copies(const PeftPlan *plan, const AdapterOptions *o, LgError *err) {
+    for (size_t i = 0; i < plan->copy_count; i++)
+        LG_TRY(check_copy(plan->copies[i], plan->copy_modules[i], o, err));
+    return LG_OK;
+}
