@@ -15,6 +15,7 @@
 
 typedef struct InterpRunner {
     Runner base;
+    Arena arena; /* the plan */
     Eval *eval;
     KvMemory kv; /* of no bytes: the interpreter keeps states by sequence; only the steps' page
                     numbers are held to it */
@@ -75,6 +76,7 @@ static void interp_close(Runner *r) {
     eval_destroy(i->eval);
     kv_memory_clear(&i->kv);
     batch_clear(&i->batch);
+    arena_clear(&i->arena);
     lg_free(i);
 }
 
@@ -87,33 +89,28 @@ static const RunnerOps interp_ops = {.backend = "interp",
 
 /* The plan says what the engine asks of a runner; none of it is executed. */
 static LgStatus describe(InterpRunner *i, const RunnerOptions *o, LgError *err) {
-    Arena arena;
-    arena_init(&arena);
     Plan *plan;
     PlanOptions po = {.backend = "interp", .store_f32 = o->store_f32};
     Runner *r = &i->base;
-    LgStatus status = plan_build(o->program, &po, &arena, &plan, err);
-    if (status == LG_OK)
-        status = batch_vocab(o->program, plan->output, &i->token_vocab, &r->vocab, err);
-    if (status == LG_OK) {
-        int layers = o->program->layer_count > 0 ? o->program->layer_count : 1;
-        char text[160];
-        int n = snprintf(text, sizeof text, "%s interp", plan->digest);
-        sha256_hex(text, (size_t)n, r->digest);
-        r->ops = &interp_ops;
-        r->provenance = plan->provenance;
-        r->kv_page_bytes = plan->layer_page_bytes * (uint64_t)layers;
-        r->rows_max = o->rows_max > 0 ? o->rows_max : ROWS_MAX_DEFAULT;
-        r->level = "interpreter";
-    }
-    arena_clear(&arena);
-    return status;
+    LG_TRY(plan_build(o->program, &po, &i->arena, &plan, err));
+    LG_TRY(batch_vocab(o->program, plan->output, &i->token_vocab, &r->vocab, err));
+    int layers = o->program->layer_count > 0 ? o->program->layer_count : 1;
+    char text[160];
+    int n = snprintf(text, sizeof text, "%s interp", plan->digest);
+    sha256_hex(text, (size_t)n, r->digest);
+    r->ops = &interp_ops;
+    r->provenance = plan->provenance;
+    r->kv_page_bytes = plan->layer_page_bytes * (uint64_t)layers;
+    r->rows_max = o->rows_max > 0 ? o->rows_max : ROWS_MAX_DEFAULT;
+    r->level = "interpreter";
+    return LG_OK;
 }
 
 LgStatus runner_open_interp(const RunnerOptions *o, Runner **out, LgError *err) {
     InterpRunner *i = lg_calloc(1, sizeof *i);
     if (!i)
         return lg_fail_memory(err);
+    arena_init(&i->arena);
     EvalOptions eo = {.store_f32 = o->store_f32};
     LgStatus status = describe(i, o, err);
     if (status == LG_OK)
