@@ -1,125 +1,121 @@
-/* The interpreter as a runner: the meaning of a program behind the interface that the engine
- * drives, for checks and for machines where nothing compiles. */
+/* The interpreter behind the interface of a back end: no plan, no compiling, the meaning itself. */
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cpu/batch.h"
 #include "backend/runner.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "ir/eval.h"
-#include "stages/stages.h"
 
-#define ROWS_MAX_DEFAULT 512
-#define ADAPTERS_MAX 4096
+#define INTERP_ROWS_MAX 512
 
 typedef struct InterpRunner {
-    Runner base;
-    Arena arena; /* the plan */
+    Runner runner; /* first: a Runner * is an InterpRunner * */
     Eval *eval;
-    KvMemory kv; /* of no bytes: the interpreter keeps states by sequence; only the steps' page
-                    numbers are held to it */
-    Batch batch;
-    int32_t token_vocab;
-    bool live[ADAPTERS_MAX];
+    char *model; /* zero-terminated, for the provenance */
 } InterpRunner;
 
-static LgStatus interp_kv_reserve(Runner *r, int32_t pages, LgError *err) {
-    InterpRunner *i = (InterpRunner *)r;
-    if (pages < 0)
-        return lg_fail(err, LG_BAD_INPUT, 0, "%d KV pages asked for", pages);
-    LG_TRY(kv_memory_reserve(&i->kv, pages, err));
-    return batch_reserve(&i->batch, i->kv.count, err);
+static InterpRunner *interp(Runner *r) {
+    return (InterpRunner *)(void *)r;
 }
 
-static bool adapter_live(const void *user, int32_t slot) {
-    const InterpRunner *i = user;
-    return slot >= 0 && slot < ADAPTERS_MAX && i->live[slot];
+static LgStatus interp_kv_reserve(Runner *r, int32_t pages, LgError *err) {
+    return eval_reserve(interp(r)->eval, pages, err);
 }
 
 static LgStatus interp_step(Runner *r, const Step *step, float *logits, LgError *err) {
-    InterpRunner *i = (InterpRunner *)r;
-    if (step->rows == 0 && step->samples == 0)
-        return LG_OK;
-    BatchLimits limits = {
-        .rows_max = r->rows_max, .vocab = i->token_vocab, .adapter_live = adapter_live, .user = i};
-    LG_TRY(batch_prepare(&i->batch, step, &i->kv, &limits, err));
-    return eval_step(i->eval, step, logits, err);
+    if (step->rows > r->rows_max)
+        return lg_fail(err, LG_LIMIT, 0, "step: %d rows, this runner takes %d", step->rows,
+                       r->rows_max);
+    return eval_step(interp(r)->eval, step, logits, err);
 }
 
 static LgStatus interp_adapter_install(Runner *r, const AdapterData *adapter, int32_t *slot,
                                        LgError *err) {
-    InterpRunner *i = (InterpRunner *)r;
-    int32_t got;
-    LG_TRY(eval_adapter_install(i->eval, adapter, &got, err));
-    if (got < 0 || got >= ADAPTERS_MAX) {
-        eval_adapter_remove(i->eval, got);
-        return lg_fail(err, LG_LIMIT, 0, "more than %d adapters are installed", ADAPTERS_MAX);
-    }
-    i->live[got] = true;
-    *slot = got;
-    return LG_OK;
+    return eval_adapter_install(interp(r)->eval, adapter, slot, err);
 }
 
 static void interp_adapter_remove(Runner *r, int32_t slot) {
-    InterpRunner *i = (InterpRunner *)r;
-    if (!adapter_live(i, slot))
-        return;
-    i->live[slot] = false;
-    eval_adapter_remove(i->eval, slot);
+    eval_adapter_remove(interp(r)->eval, slot);
 }
 
 static void interp_close(Runner *r) {
-    InterpRunner *i = (InterpRunner *)r;
-    if (!i)
+    if (!r)
         return;
+    InterpRunner *i = interp(r);
     eval_destroy(i->eval);
-    kv_memory_clear(&i->kv);
-    batch_clear(&i->batch);
-    arena_clear(&i->arena);
+    lg_free(i->model);
     lg_free(i);
 }
 
-static const RunnerOps interp_ops = {.backend = "interp",
-                                     .kv_reserve = interp_kv_reserve,
-                                     .step = interp_step,
-                                     .adapter_install = interp_adapter_install,
-                                     .adapter_remove = interp_adapter_remove,
-                                     .close = interp_close};
+static const RunnerOps interp_ops = {
+    .backend = "interp",
+    .kv_reserve = interp_kv_reserve,
+    .step = interp_step,
+    .adapter_install = interp_adapter_install,
+    .adapter_remove = interp_adapter_remove,
+    .close = interp_close,
+};
 
-/* The plan says what the engine asks of a runner; none of it is executed. */
-static LgStatus describe(InterpRunner *i, const RunnerOptions *o, LgError *err) {
-    Plan *plan;
-    PlanOptions po = {.backend = "interp", .store_f32 = o->store_f32};
-    Runner *r = &i->base;
-    LG_TRY(plan_build(o->program, &po, &i->arena, &plan, err));
-    LG_TRY(batch_vocab(o->program, plan->output, &i->token_vocab, &r->vocab, err));
-    int layers = o->program->layer_count > 0 ? o->program->layer_count : 1;
-    char text[160];
-    int n = snprintf(text, sizeof text, "%s interp", plan->digest);
-    sha256_hex(text, (size_t)n, r->digest);
-    r->ops = &interp_ops;
-    r->provenance = plan->provenance;
-    r->kv_page_bytes = plan->layer_page_bytes * (uint64_t)layers;
-    r->rows_max = o->rows_max > 0 ? o->rows_max : ROWS_MAX_DEFAULT;
-    r->level = "interpreter";
-    return LG_OK;
+/* The checked program as text names dims and numbers, so that its digest covers source and config.
+ */
+static LgStatus digest_program(const RunnerOptions *o, char hex[65], LgError *err) {
+    Buf text;
+    buf_init(&text);
+    buf_printf(&text, "interp %s\n", o->store_f32 ? "f32" : "bf16");
+    lang_print(o->program, &text);
+    bool failed = text.failed;
+    if (!failed)
+        sha256_hex(text.data, text.len, hex);
+    buf_clear(&text);
+    return failed ? lg_fail_memory(err) : LG_OK;
+}
+
+static LgStatus find_vocab(const LangProgram *p, int32_t *vocab, LgError *err) {
+    for (int i = 0; i < p->tensor_count; i++) {
+        const LangTensor *t = &p->tensors[i];
+        if (t->kind != LANG_OUTPUT)
+            continue;
+        uint64_t columns = p->dims[t->dims[t->rank - 1]].size;
+        if (t->rank != 2 || columns == 0 || columns > INT32_MAX)
+            return lang_refuse(
+                p, t->line, 0, err,
+                "cannot run %.*s: an output has two axes, rows and a known number of "
+                "columns",
+                LG_STR_ARG(t->name));
+        *vocab = (int32_t)columns;
+        return LG_OK;
+    }
+    return lg_fail(err, LG_BAD_INPUT, 0, "%.*s: cannot run the program: it has no output",
+                   LG_STR_ARG(p->file));
 }
 
 LgStatus runner_open_interp(const RunnerOptions *o, Runner **out, LgError *err) {
+    const LangProgram *p = o->program;
     InterpRunner *i = lg_calloc(1, sizeof *i);
     if (!i)
         return lg_fail_memory(err);
-    arena_init(&i->arena);
-    EvalOptions eo = {.store_f32 = o->store_f32};
-    LgStatus status = describe(i, o, err);
+    i->runner.ops = &interp_ops;
+    i->runner.rows_max = o->rows_max > 0 ? o->rows_max : INTERP_ROWS_MAX;
+    i->runner.level = "interpreter";
+    i->model = lg_alloc(p->name.len + 1);
+    LgStatus status = i->model ? LG_OK : lg_fail_memory(err);
+    if (status == LG_OK) {
+        memcpy(i->model, p->name.ptr, p->name.len);
+        i->model[p->name.len] = 0;
+        i->runner.provenance = (Provenance){PROVENANCE_COMPILED, i->model, NULL};
+        status = find_vocab(p, &i->runner.vocab, err);
+    }
     if (status == LG_OK)
-        status = batch_reserve(&i->batch, 0, err);
+        status = digest_program(o, i->runner.digest, err);
     if (status == LG_OK)
-        status = eval_create(o->program, o->binding, eo, &i->eval, err);
-    if (status == LG_OK)
-        *out = &i->base;
-    else
-        interp_close(&i->base);
-    return status;
+        status =
+            eval_create(p, o->binding, (EvalOptions){.store_f32 = o->store_f32}, &i->eval, err);
+    if (status != LG_OK) {
+        interp_close(&i->runner);
+        return status;
+    }
+    i->runner.kv_page_bytes = eval_page_bytes(i->eval);
+    *out = &i->runner;
+    return LG_OK;
 }
