@@ -195,7 +195,7 @@ static LgStatus make_plan(CpuRunner *c, const RunnerOptions *o, LgError *err) {
                       .keep_values = o->keep_values,
                       .no_fuse = o->no_fuse};
     LG_TRY(plan_build(o->program, &po, &c->arena, &c->plan, err));
-    return batch_vocab(o->program, c->plan->output, &c->token_vocab, &c->base.vocab, err);
+    return batch_vocab(c->plan->program, c->plan->output, &c->token_vocab, &c->base.vocab, err);
 }
 
 /* A level that was asked for and cannot run is an error, never another level. */
