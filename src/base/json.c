@@ -107,6 +107,18 @@ static json_t *load(LgStr text, json_error_t *e) {
                       e);
 }
 
+/* jansson quotes the input as it is. */
+static LgStatus fail_syntax(const json_error_t *e, const char *what, LgError *err) {
+    Buf words;
+    buf_init(&words);
+    buf_printable(&words, lg_str(e->text), sizeof e->text);
+    LgStatus status = lg_fail(err, LG_BAD_INPUT, (uint64_t)e->position,
+                              "%s: not valid JSON at line %d, column %d (byte %d): %s", what,
+                              e->line, e->column, e->position, words.data);
+    buf_clear(&words);
+    return status;
+}
+
 LgStatus lg_json_parse(LgStr text, const char *what, json_t **out, LgError *err) {
     lg_mem_install_hooks();
     size_t deep = depth_excess(text);
@@ -131,9 +143,7 @@ LgStatus lg_json_parse(LgStr text, const char *what, json_t **out, LgError *err)
         return lg_fail_memory(err);
     }
     if (!value)
-        return lg_fail(err, LG_BAD_INPUT, (uint64_t)e.position,
-                       "%s: not valid JSON at line %d, column %d (byte %d): %s", what, e.line,
-                       e.column, e.position, e.text);
+        return fail_syntax(&e, what, err);
     *out = value;
     return LG_OK;
 }

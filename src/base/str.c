@@ -178,27 +178,43 @@ static bool code_is_printable(uint32_t code) {
              (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069));
 }
 
+/* How many bytes of s the next shown unit takes, and how many it makes. */
+static size_t printable_step(LgStr s, size_t at, size_t *made) {
+    uint32_t code = 0;
+    int bytes = utf8_decode(s.ptr + at, s.len - at, &code);
+    size_t step = bytes ? (size_t)bytes : 1;
+    *made = bytes && code_is_printable(code) ? step : 4 * step;
+    return step;
+}
+
+static bool printable_fits(LgStr s, size_t max) {
+    size_t made;
+    for (size_t i = 0; i < s.len; max -= made) {
+        i += printable_step(s, i, &made);
+        if (made > max)
+            return false;
+    }
+    return true;
+}
+
 void buf_printable(Buf *b, LgStr s, size_t max) {
-    size_t start = b->len;
+    bool whole = printable_fits(s, max);
+    size_t dots = max < 3 ? max : 3;
+    size_t room = whole ? max : max - dots;
     size_t i = 0;
-    while (i < s.len) {
-        uint32_t code = 0;
-        int bytes = utf8_decode(s.ptr + i, s.len - i, &code);
-        size_t step = bytes ? (size_t)bytes : 1;
-        bool shown = bytes && code_is_printable(code);
-        size_t need = shown ? step : 4 * step;
-        size_t room = max - (b->len - start < max ? b->len - start : max);
-        if (need > room || (i + step < s.len && need + 3 > room)) {
-            buf_puts(b, room >= 3 ? "..." : "");
-            return;
-        }
-        if (shown)
+    while (i < s.len && !b->failed) {
+        size_t made;
+        size_t step = printable_step(s, i, &made);
+        if (made > room)
+            break;
+        if (made == step)
             buf_append(b, s.ptr + i, step);
         else
             for (size_t k = 0; k < step; k++)
                 buf_printf(b, "\\x%02x", (unsigned)(unsigned char)s.ptr[i + k]);
-        if (b->failed)
-            return;
+        room -= made;
         i += step;
     }
+    if (!whole)
+        buf_append(b, "...", dots);
 }
