@@ -156,6 +156,12 @@ static LgStatus read_config(const char *dir, json_t **out, LgError *err) {
     buf_init(&path);
     buf_init(&text);
     LgStatus status = file_inside(dir, LG_STR("adapter_config.json"), &path, err);
+    if (status == LG_NOT_FOUND)
+        status =
+            lg_fail(err, status, 0,
+                    "the folder \"%s\" has no adapter_config.json; an adapter is a folder with "
+                    "adapter_config.json and adapter_model.safetensors",
+                    dir);
     if (status == LG_OK)
         status = file_read(path.data, CONFIG_BYTES_MAX, &text, err);
     if (status == LG_OK)

@@ -27,7 +27,7 @@ static void expand(LgStr text, int layer, Buf *out) {
 }
 
 /* Weights of two stored axes are served: [out, in], and of a lookup [vocabulary, out]. */
-static bool is_served(const LangTensor *param) {
+bool lora_param_served(const LangTensor *param) {
     return param->module.len > 0 && param->stack_dim < 0 && param->axis_count == 2;
 }
 
@@ -115,7 +115,7 @@ LgStatus lora_modules_build(const LangProgram *p, const Binding *binding, Arena 
     LgStatus status = LG_OK;
     for (int site = 0; site < p->site_count && status == LG_OK; site++) {
         int layers = p->sites[site].in_layer ? p->layer_count : 1;
-        bool served = is_served(&p->tensors[p->sites[site].param]);
+        bool served = lora_param_served(&p->tensors[p->sites[site].param]);
         for (int layer = 0; served && layer < layers && status == LG_OK; layer++)
             status = add_target(&b, site, layer);
     }

@@ -108,6 +108,8 @@ LgStatus lora_modules_build(const LangProgram *p, const Binding *b, Arena *arena
 void lora_modules_clear(LoraModules *m);
 /* NULL: none. */
 const LoraModule *lora_modules_find(const LoraModules *m, LgStr bare, bool lookup);
+/* Whether adapters for this param are served at all. */
+bool lora_param_served(const LangTensor *param);
 /* The layer number in a name that is a site's but for a layer that the model does not have; -1
  * where it is no such name. */
 int64_t lora_modules_strange_layer(const LangProgram *p, LgStr bare);

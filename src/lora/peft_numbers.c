@@ -23,10 +23,10 @@ static float *block_take(Block *b, uint64_t elems) {
 
 static LgStatus fail_element(const Tensor *t, uint64_t index, float value, LgError *err) {
     uint64_t columns = t->rank ? t->shape[t->rank - 1] : 1;
-    const char *what = isnan(value) ? "NaN" : "infinite";
-    return peft_fail_tensor(
-        err, t->name, "its element [%llu, %llu] is %s (in the type that it is kept in)",
-        (unsigned long long)(index / columns), (unsigned long long)(index % columns), what);
+    const char *what = isnan(value) ? "NaN" : "infinite (or too large for the type it is kept in)";
+    return peft_fail_tensor(err, t->name, "its element [%llu, %llu] is %s",
+                            (unsigned long long)(index / columns),
+                            (unsigned long long)(index % columns), what);
 }
 
 /* The tensor's elements as f32, `rounded` to bf16. */

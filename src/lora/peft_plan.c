@@ -157,10 +157,10 @@ static void sample_modules(const Planner *pl, Buf *out) {
     const LangProgram *p = pl->o->program;
     bool first = true;
     for (int i = 0; i < p->site_count && out->len < 420; i++) {
-        LgStr module = p->tensors[p->sites[i].param].module;
-        if (module.len == 0)
+        const LangTensor *param = &p->tensors[p->sites[i].param];
+        if (!lora_param_served(param))
             continue;
-        buf_printf(out, "%s\"%.*s\"", first ? "" : ", ", LG_STR_ARG(module));
+        buf_printf(out, "%s\"%.*s\"", first ? "" : ", ", LG_STR_ARG(param->module));
         first = false;
     }
     buf_puts(out, first ? "none" : "");
