@@ -1,0 +1,378 @@
+/* The C file of a plan: kernels as text, helpers, one function a launch, and lgp_step. Written to
+ * be read: every piece of arithmetic stands under the line of the page that it is for, and #line
+ * makes compilers, debuggers and profilers say that line. */
+#include "emit/emit_impl.h"
+
+#include "base/embedded.h"
+#include "base/hash.h"
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void count_lines(Emit *e) {
+    for (; e->line_seen < e->out->len; e->line_seen++)
+        e->line += e->out->data[e->line_seen] == '\n';
+}
+
+static void indent(Emit *e) {
+    for (int k = 0; k < e->indent; k++)
+        buf_puts(e->out, "    ");
+}
+
+static void append_format(Buf *out, const char *format, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char small[256];
+    if (n >= 0 && (size_t)n < sizeof small) {
+        vsnprintf(small, sizeof small, format, args);
+        buf_puts(out, small);
+        return;
+    }
+    char *text = n < 0 ? NULL : lg_alloc((size_t)n + 1);
+    if (!text) {
+        out->failed = true;
+        return;
+    }
+    vsnprintf(text, (size_t)n + 1, format, args);
+    buf_puts(out, text);
+    lg_free(text);
+}
+
+void emit_line(Emit *e, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    if (format[0] != '%' || strcmp(format, "%s"))
+        indent(e);
+    append_format(e->out, format, args);
+    buf_putc(e->out, '\n');
+    va_end(args);
+}
+
+void emit_code(Emit *e, int source, const char *format, ...) {
+    va_list args;
+    buf_printf(e->out, "#line %d \"%s\"\n", source, e->file);
+    va_start(args, format);
+    indent(e);
+    append_format(e->out, format, args);
+    buf_putc(e->out, '\n');
+    va_end(args);
+}
+
+void emit_own(Emit *e) {
+    count_lines(e);
+    buf_printf(e->out, "#line %d \"%s.c\"\n", e->line + 1, e->plan->provenance.model);
+}
+
+/* The text of a page may hold what would end a comment. */
+void emit_comment(Emit *e, const char *format, ...) {
+    Buf text;
+    buf_init(&text);
+    va_list args;
+    va_start(args, format);
+    append_format(&text, format, args);
+    va_end(args);
+    indent(e);
+    buf_puts(e->out, "/* ");
+    for (size_t k = 0; k < text.len; k++) {
+        buf_putc(e->out, text.data[k]);
+        if (text.data[k] == '*' && k + 1 < text.len && text.data[k + 1] == '/')
+            buf_putc(e->out, ' ');
+    }
+    buf_puts(e->out, " */\n");
+    buf_clear(&text);
+}
+
+/* Names of C and of the emitted text that a page's names must not hide. */
+static const char *const reserved[] = {
+    "auto",     "break",  "case",    "char",     "const",    "continue", "default",  "do",
+    "double",   "else",   "enum",    "extern",   "float",    "for",      "goto",     "if",
+    "inline",   "int",    "long",    "register", "restrict", "return",   "short",    "signed",
+    "sizeof",   "static", "struct",  "switch",   "typedef",  "union",    "unsigned", "void",
+    "volatile", "while",  "asm",     "step",     "thread",   "layer",    "row",      "rows",
+    "task",     "tasks",  "scratch", "at",       "page",     "part",     "call",     "a",
+    "scores",   "count",  "ends",    "sinf",     "cosf",     "powf",     "logf",     "sqrtf",
+    "fabsf",    "floorf", "ceilf",   "linux",    "unix",     "NAN",      "INFINITY"};
+
+static const char *identifier(Emit *e, LgStr name, bool taken) {
+    for (size_t k = 0; k < sizeof reserved / sizeof reserved[0]; k++)
+        taken |= lg_str_eq_c(name, reserved[k]);
+    char *text =
+        taken ? arena_printf(e->arena, "%.*s_", LG_STR_ARG(name)) : arena_strdup(e->arena, name);
+    for (char *c = text; c && *c; c++)
+        if (*c == '.')
+            *c = '_';
+    return text;
+}
+
+const char *emit_tensor_name(Emit *e, int tensor) {
+    return identifier(e, e->p->tensors[tensor].name, false);
+}
+
+const char *emit_var_name(Emit *e, const LangStmt *s, int var) {
+    bool taken = false;
+    for (int t = 0; t < e->p->tensor_count; t++)
+        taken |= lg_str_eq(e->p->tensors[t].name, s->vars[var].name);
+    const char *name = identifier(e, s->vars[var].name, taken);
+    return name ? name : "?";
+}
+
+const char *emit_input(const Emit *e, int tensor) {
+    static const char *const inputs[][2] = {{"token", "step->token"},
+                                            {"slot", "step->slot"},
+                                            {"pos", "step->pos"},
+                                            {"last", "step->last"}};
+    const LangTensor *t = &e->p->tensors[tensor];
+    for (size_t k = 0; k < sizeof inputs / sizeof inputs[0]; k++)
+        if (t->kind == LANG_INPUT && lg_str_eq_c(t->name, inputs[k][0]))
+            return inputs[k][1];
+    return NULL;
+}
+
+/* Kernel texts in the order in which they need each other; lines that include a file of the
+ * repository are dropped. */
+static LgStatus paste_kernels(Emit *e) {
+    static const char *const order[] = {"abi.h", "vec.h", "math.h", "matmul.h", "attend.h"};
+    for (size_t n = 0; n < sizeof order / sizeof order[0]; n++) {
+        const LgEmbedded *k = lg_kernels_cpu;
+        while (k->name && strcmp(k->name, order[n]))
+            k++;
+        if (!k->name)
+            return lg_fail(e->err, LG_INTERNAL, 0, "the kernel text %s is not in this binary",
+                           order[n]);
+        buf_printf(e->out, "\n#line 1 \"kernels/cpu/%s\"\n", k->name);
+        for (const char *at = k->data, *end = at + k->size; at < end;) {
+            const char *nl = memchr(at, '\n', (size_t)(end - at));
+            size_t len = nl ? (size_t)(nl - at) : (size_t)(end - at);
+            if (len < 10 || memcmp(at, "#include \"", 10))
+                buf_append(e->out, at, len);
+            buf_putc(e->out, '\n');
+            at += len + 1;
+        }
+    }
+    emit_own(e);
+    return LG_OK;
+}
+
+static const char helpers[] =
+    "#include <math.h>\n"
+    "\n"
+    "#define LGP_EXPORT __attribute__((visibility(\"default\")))\n"
+    "\n"
+    "/* Reductions: 16 sums side by side over whole runs of 16, added as a tree, then the tail in "
+    "order. */\n"
+    "static inline float lgp_tree16(const float *v) {\n"
+    "    return (((v[0] + v[8]) + (v[4] + v[12])) + ((v[2] + v[10]) + (v[6] + v[14]))) +\n"
+    "           (((v[1] + v[9]) + (v[5] + v[13])) + ((v[3] + v[11]) + (v[7] + v[15])));\n"
+    "}\n"
+    "#define LGP_SUM(to, index, size, body)                                   \\\n"
+    "    float to = 0.0f;                                                     \\\n"
+    "    do {                                                                 \\\n"
+    "        if ((size) >= 16) {                                              \\\n"
+    "            float lane_[16] = {0};                                       \\\n"
+    "            for (int32_t from_ = 0; from_ + 16 <= (size); from_ += 16)   \\\n"
+    "                for (int32_t z_ = 0; z_ < 16; z_++) {                    \\\n"
+    "                    const int32_t index = from_ + z_;                    \\\n"
+    "                    lane_[z_] += (body);                                 \\\n"
+    "                }                                                        \\\n"
+    "            to = lgp_tree16(lane_);                                      \\\n"
+    "        }                                                                \\\n"
+    "        for (int32_t index = (size) / 16 * 16; index < (size); index++)  \\\n"
+    "            to += (body);                                                \\\n"
+    "    } while (0)\n"
+    "#define LGP_MEAN(to, index, size, body) \\\n"
+    "    LGP_SUM(to, index, size, body);     \\\n"
+    "    to /= (float)(size)\n"
+    "#define LGP_MAX(to, index, size, body)                     \\\n"
+    "    float to = -INFINITY;                                  \\\n"
+    "    for (int32_t index = 0; index < (size); index++)       \\\n"
+    "        to = lgp_max(to, (body))\n"
+    "\n"
+    "static inline float lgp_min(float a, float b) { return a < b ? a : b; }\n"
+    "static inline float lgp_max(float a, float b) { return a > b ? a : b; }\n"
+    "static inline float lgp_square(float a) { return a * a; }\n"
+    "\n"
+    "/* Row `row` of a value that lies `offset` bytes a row into the arena. */\n"
+    "static inline float *lgp_row(const LgpStep *step, uint64_t offset, int64_t elems, int64_t "
+    "row) {\n"
+    "    return (float *)(void *)(step->arena + offset * (uint64_t)step->rows_max) + row * elems;\n"
+    "}\n"
+    "\n"
+    "/* What thread 0 shows to whoever looks on; the others wait, so that nothing moves meanwhile. "
+    "*/\n"
+    "static inline void lgp_end(const LgpStep *step, int32_t thread, int32_t launch, int32_t "
+    "layer) {\n"
+    "    if (!step->trace)\n"
+    "        return;\n"
+    "    if (thread == 0)\n"
+    "        step->trace(step, launch, layer);\n"
+    "    step->barrier(step->team, thread);\n"
+    "}\n";
+
+static void write_helpers(Emit *e) {
+    buf_puts(e->out, helpers);
+    emit_line(e, "%s", "");
+    emit_line(e, "/* A state's part of the page that holds a position. */");
+    emit_line(e, "static inline void *lgp_page(const LgpStep *step, int64_t slot, int32_t pos, "
+                 "int32_t layer, "
+                 "uint64_t offset) {");
+    emit_line(
+        e, "    unsigned char *page = step->pages[slot * step->pages_per_slot + pos / LGP_PAGE];");
+    emit_line(e, "    return page + (uint64_t)layer * %llu + offset;",
+              (unsigned long long)e->plan->layer_page_bytes);
+    emit_line(e, "}");
+}
+
+static void write_step(Emit *e) {
+    const Plan *plan = e->plan;
+    emit_line(e, "%s", "");
+    emit_line(e, "LGP_EXPORT void lgp_step(const LgpStep *step, int32_t thread);");
+    emit_line(e, "LGP_EXPORT void lgp_step(const LgpStep *step, int32_t thread) {");
+    e->indent++;
+    for (int k = 0; k < plan->launch_count; k++) {
+        const Launch *l = &plan->launches[k];
+        if (k == plan->layer_begin && l->in_layer) {
+            emit_line(e, "for (int32_t layer = 0; layer < %d; layer++) {", e->p->layer_count);
+            e->indent++;
+        }
+        emit_line(e, "launch_%d_%s(step, thread%s);", k, l->name, l->in_layer ? ", layer" : "");
+        if (k + 1 == plan->layer_end && l->in_layer) {
+            e->indent--;
+            emit_line(e, "}");
+        }
+    }
+    e->indent--;
+    emit_line(e, "}");
+}
+
+static void write_scratch(Emit *e) {
+    const Plan *plan = e->plan;
+    emit_line(e, "%s", "");
+    emit_line(e, "LGP_EXPORT int64_t lgp_scratch_floats(int32_t positions);");
+    emit_line(e, "LGP_EXPORT int64_t lgp_scratch_floats(int32_t positions) {");
+    e->indent++;
+    emit_line(e, "int64_t most = 16, n;");
+    emit_line(e, "(void)positions;");
+    for (int k = 0; k < plan->launch_count; k++) {
+        const Launch *l = &plan->launches[k];
+        for (int s = 0; s < l->stage_count; s++) {
+            if (l->stages[s]->matmul)
+                emit_line(e, "n = lgp_matmul_scratch(%llu);",
+                          (unsigned long long)l->stages[s]->matmul->k);
+            else if (l->stages[s]->attend)
+                emit_line(e, "n = lgp_attend_scratch(%llu, positions);",
+                          (unsigned long long)l->stages[s]->attend->group);
+            else
+                continue;
+            emit_line(e, "most = n > most ? n : most;");
+        }
+        if (l->kind == LAUNCH_ROWS && emit_rows_scratch(e, l)) {
+            emit_line(e, "n = %lld;", (long long)emit_rows_scratch(e, l));
+            emit_line(e, "most = n > most ? n : most;");
+        }
+    }
+    emit_line(e, "return (most + 15) / 16 * 16;");
+    e->indent--;
+    emit_line(e, "}");
+}
+
+static void write_info(Emit *e, const char *level) {
+    char hash[65];
+    sha256_hex(e->out->data, e->out->len, hash);
+    emit_line(e, EMIT_CPU_HASH_MARK "\"%s\"", hash);
+    emit_line(e, "LGP_EXPORT extern const LgpInfo lgp_info;");
+    emit_line(e,
+              "const LgpInfo lgp_info = {LGP_ABI, \"%s\", \"%s\", \"%s\", __VERSION__, "
+              "LGP_SOURCE_SHA256};",
+              e->plan->provenance.model, e->plan->digest, level);
+}
+
+static void write_head(Emit *e, const char *level) {
+    emit_line(e, "/* %s: made by the compiler from %s, plan %.16s, for level %s.",
+              e->plan->provenance.model, e->file, e->plan->digest, level);
+    emit_line(e, " * Provenance: %s. Every launch cites the lines of the page that it computes. */",
+              provenance_text(e->plan->provenance.kind));
+    if (!strcmp(level, "avx2"))
+        emit_line(e, "#define LGP_LEVEL_AVX2 1");
+    emit_line(e, "#if defined(__GNUC__)");
+    emit_line(e, "#pragma GCC diagnostic ignored \"-Wunused-function\"");
+    emit_line(e, "#endif");
+}
+
+static LgStatus write_all(Emit *e, const char *level) {
+    write_head(e, level);
+    LG_TRY(paste_kernels(e));
+    write_helpers(e);
+    /* The functions are written aside: the tables that they need come first. */
+    Buf *file = e->out, body;
+    buf_init(&body);
+    int lines = e->line;
+    size_t seen = e->line_seen;
+    LgStatus status = LG_OK;
+    for (int round = 0; round < 2 && status == LG_OK; round++) {
+        /* The first round finds the tables, the second knows how many lines they take. */
+        if (round) {
+            buf_puts(file, "\n");
+            buf_str(file, buf_view(&e->statics));
+            e->line = lines;
+            e->line_seen = seen;
+            e->out = file;
+        } else {
+            e->out = &body;
+            e->line_seen = 0;
+        }
+        buf_reset(&e->statics);
+        e->static_count = 0;
+        for (int k = 0; k < e->plan->launch_count && status == LG_OK; k++) {
+            LaunchKind kind = e->plan->launches[k].kind;
+            status = kind == LAUNCH_ROWS     ? emit_rows(e, k)
+                     : kind == LAUNCH_MATMUL ? emit_matmul(e, k)
+                                             : emit_attend(e, k);
+        }
+    }
+    e->out = file;
+    buf_clear(&body);
+    LG_TRY(status);
+    write_step(e);
+    write_scratch(e);
+    write_info(e, level);
+    return LG_OK;
+}
+
+/* The page's own name, without folders (where a page lies must not change a program), fit for a C
+ * string. */
+static const char *file_name(LgStr path, Arena *arena) {
+    size_t from = path.len;
+    while (from > 0 && path.ptr[from - 1] != '/')
+        from--;
+    char *name = arena_strdup(arena, lg_str_sub(path, from, path.len - from));
+    for (char *c = name; c && *c; c++)
+        if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
+            *c = '_';
+    return name;
+}
+
+LgStatus emit_cpu(const Plan *plan, const char *level, Buf *out, LgError *err) {
+    if (strcmp(level, "generic") && strcmp(level, "avx2"))
+        return lg_fail(err, LG_BAD_INPUT, 0, "no CPU level %s; there are generic and avx2", level);
+    if (strcmp(plan->backend, "cpu"))
+        return lg_fail(err, LG_BAD_INPUT, 0, "a plan for back end %s has no CPU program",
+                       plan->backend);
+    Arena arena;
+    arena_init(&arena);
+    Emit e = {.plan = plan, .p = plan->program, .err = err, .out = out, .arena = &arena};
+    buf_init(&e.statics);
+    e.file = file_name(plan->program->file, &arena);
+    size_t start = out->len;
+    e.line_seen = start;
+    e.line = 1;
+    LgStatus status = e.file ? write_all(&e, level) : lg_fail_memory(err);
+    if (status == LG_OK && (out->failed || e.statics.failed))
+        status = lg_fail_memory(err);
+    buf_clear(&e.statics);
+    arena_clear(&arena);
+    return status;
+}

@@ -1,0 +1,108 @@
+/* What the parts of the CPU emitter share. Internal to src/emit. */
+#ifndef LG_EMIT_EMIT_IMPL_H
+#define LG_EMIT_EMIT_IMPL_H
+
+#include "emit/emit_cpu.h"
+#include "ir/stage.h"
+#include "stages/match.h"
+
+#define EMIT_HOISTS_MAX 48
+#define EMIT_REFS_MAX 48
+
+typedef struct Emit {
+    const Plan *plan;
+    const LangProgram *p;
+    LgError *err;
+    Buf *out;
+    Buf statics; /* tables of per-layer numbers, in front of the functions */
+    int static_count;
+    int line;         /* of the next line written to out */
+    size_t line_seen; /* bytes of out that `line` has counted */
+    int indent;
+    const char *file; /* the page's name in #line */
+    Arena *arena;
+} Emit;
+
+/* A line of the C file (printf-like, without the newline), indented. */
+void emit_line(Emit *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same as a line that stands for line `source` of the page. */
+void emit_code(Emit *e, int source, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Back to lines of the C file itself. */
+void emit_own(Emit *e);
+/* A comment of one line. */
+void emit_comment(Emit *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A C identifier for a tensor or an index; lives in the arena, NULL where memory failed. */
+const char *emit_tensor_name(Emit *e, int tensor);
+const char *emit_var_name(Emit *e, const LangStmt *s, int var);
+/* The name of the step's array for an input, NULL: the step has none of this name. */
+const char *emit_input(const Emit *e, int tensor);
+
+/* A subexpression that has a name of its own in front of the loop that uses it. */
+typedef struct Hoisted {
+    const LangExpr *e;
+    int level; /* loops that are open where it is computed */
+    const char *name;
+} Hoisted;
+
+/* A row of a value (or of a param's table) under a name. */
+typedef struct RowRef {
+    int tensor;
+    const LangIndex *row; /* first index; NULL: the launch's own row */
+    const char *name;
+    bool table; /* a param's row, expanded into scratch */
+    int64_t scratch_at;
+} RowRef;
+
+/* The statement being written. */
+typedef struct StmtEmit {
+    Emit *e;
+    const Stage *stage;
+    const LangStmt *s;
+    int row_var;
+    int loop_count;
+    int loops[LANG_RANK_MAX * 2]; /* indexes in loop order */
+    Hoisted hoists[EMIT_HOISTS_MAX];
+    int hoist_count;
+    const RowRef *refs;
+    int ref_count;
+    /* The flattened indexes of the reduction being written: these trailing indexes read as one. */
+    const LangExpr *flat;
+    const char *flat_name;
+    /* `hole` reads as `hole_name` (score functions). */
+    const LangExpr *hole;
+    const char *hole_name;
+    LgStatus status;
+} StmtEmit;
+
+/* e as C text. Sets x->status on what cannot be written. */
+void emit_expr(StmtEmit *x, const LangExpr *e, Buf *out);
+/* A lookup or index as an int expression. */
+void emit_index(StmtEmit *x, const LangIndex *i, Buf *out);
+/* The linear index of ref's indexes from axis `from` on, over a tensor's dims. */
+void emit_linear(StmtEmit *x, const LangTensor *t, const LangIndex *indexes, int count, int from,
+                 uint64_t scale_all, Buf *out);
+LgStatus emit_refuse(StmtEmit *x, const LangExpr *at, const char *why);
+void emit_number(double v, Buf *out);
+/* A number for each layer: "0.5f", or a table's element. */
+void emit_layered(Emit *e, const double *values, const char *name, const char *type, Buf *out);
+
+/* Launches: one function each. */
+LgStatus emit_rows(Emit *e, int launch);
+LgStatus emit_matmul(Emit *e, int launch);
+LgStatus emit_attend(Emit *e, int launch);
+
+/* Parts that all kinds of launches have. */
+void emit_launch_begin(Emit *e, int launch);
+LgStatus emit_launch_end(Emit *e, int launch);
+const char *emit_rows_text(const Emit *e, const Launch *l); /* "step->rows" */
+bool emit_rounds(const Emit *e, int tensor);                /* its stores round to bf16 */
+LgStatus emit_check_type(Emit *e, const LangStmt *s, int tensor);
+/* "lgp_row(step, 64, 576, 0)": the place of a value's row. */
+void emit_row_place(Emit *e, int tensor, const char *row, Buf *out);
+uint64_t emit_row_elems(const Emit *e, int tensor);
+const char *emit_layer_index(const Emit *e, const PlanWeight *w, Arena *arena); /* "12 + layer" */
+/* Floats of scratch a launch of rows needs. */
+int64_t emit_rows_scratch(const Emit *e, const Launch *l);
+
+#endif

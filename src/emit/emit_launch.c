@@ -1,0 +1,286 @@
+/* One function a launch: what all have in common, and those of products and of attention, whose
+ * work a kernel does. */
+#include "emit/emit_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool emit_rounds(const Emit *e, int tensor) {
+    const LangTensor *t = &e->p->tensors[tensor];
+    return t->dtype_written ? t->dtype == LANG_BF16 : !e->plan->store_f32;
+}
+
+LgStatus emit_check_type(Emit *e, const LangStmt *s, int tensor) {
+    const LangTensor *t = &e->p->tensors[tensor];
+    if (!t->dtype_written || t->dtype == LANG_F32 || t->dtype == LANG_BF16)
+        return LG_OK;
+    return lang_refuse(e->p, s->line, 0, e->err,
+                       "cannot emit: programs of back end cpu store f32 and bf16. Give %.*s one of "
+                       "these types.",
+                       LG_STR_ARG(t->name));
+}
+
+const char *emit_rows_text(const Emit *e, const Launch *l) {
+    if (l->row_dim < 0)
+        return "1";
+    const LangTensor *last = NULL;
+    for (int t = 0; t < e->p->tensor_count; t++)
+        if (e->p->tensors[t].kind == LANG_INPUT && lg_str_eq_c(e->p->tensors[t].name, "last"))
+            last = &e->p->tensors[t];
+    return last && last->dims[0] == l->row_dim ? "step->samples" : "step->rows";
+}
+
+static int domain_of(const Emit *e, const Launch *l) {
+    return !strcmp(emit_rows_text(e, l), "step->samples");
+}
+
+uint64_t emit_row_elems(const Emit *e, int tensor) {
+    const PlanBuffer *b = plan_buffer(e->plan, tensor);
+    return b ? b->row_elems : match_stride(e->p, &e->p->tensors[tensor], 1);
+}
+
+void emit_row_place(Emit *e, int tensor, const char *row, Buf *out) {
+    const PlanBuffer *b = plan_buffer(e->plan, tensor);
+    unsigned long long elems = (unsigned long long)emit_row_elems(e, tensor);
+    if (!b)
+        buf_printf(out, "step->out + (int64_t)%s * %llu", row, elems);
+    else
+        buf_printf(out, "lgp_row(step, %llu, %llu, %s)", (unsigned long long)b->offset_row, elems,
+                   b->row_dim < 0 ? "0" : row);
+}
+
+const char *emit_layer_index(const Emit *e, const PlanWeight *w, Arena *arena) {
+    (void)e;
+    const char *text = w->in_layer ? arena_printf(arena, "%d + layer", w->base)
+                                   : arena_printf(arena, "%d", w->base);
+    return text ? text : "0";
+}
+
+void emit_launch_begin(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    emit_line(e, "%s", "");
+    emit_line(e, "/* Launch %d: %s, rule %s, %s.", launch, l->kernel, l->rule,
+              numerics_name(l->numerics));
+    for (int k = 0; k < l->stage_count; k++) {
+        const Stage *s = l->stages[k];
+        if (s->attend)
+            emit_line(e, " *   %d: %.*s", s->attend->softmax->line,
+                      LG_STR_ARG(s->attend->softmax->text));
+        emit_line(e, " *   %d: %.*s", s->stmt->line, LG_STR_ARG(s->stmt->text));
+        if (s->fold >= 0)
+            emit_line(e, " *      %.*s", LG_STR_ARG(e->p->stmts[s->fold].text));
+    }
+    emit_line(e, " */");
+    emit_line(e, "static void launch_%d_%s(const LgpStep *step, int32_t thread%s) {", launch,
+              l->name, l->in_layer ? ", int32_t layer" : "");
+    e->indent++;
+}
+
+static void lora_site(Emit *e, const Stage *s, int at) {
+    Buf y;
+    buf_init(&y);
+    int target = s->stmt->targets[0].tensor;
+    emit_row_place(e, target, "0", &y);
+    emit_line(e, "call.sites[%d] = %d;", at, s->site);
+    emit_line(e, "call.y[%d] = %s;", at, y.data);
+    unsigned long long elems = (unsigned long long)emit_row_elems(e, target);
+    emit_line(e, "call.y_stride[%d] = %llu;", at, elems);
+    emit_line(e, "call.n[%d] = %llu;", at, s->matmul ? (unsigned long long)s->matmul->n : elems);
+    if (s->matmul && s->matmul->bias >= 0) {
+        const PlanWeight *w = plan_weight(e->plan, s->matmul->bias, WEIGHT_VECTOR);
+        emit_line(e, "call.bias[%d] = step->weights[%s].data;", at,
+                  emit_layer_index(e, w, e->arena));
+    }
+    buf_clear(&y);
+}
+
+/* One adapter call; its sites share x. */
+static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
+    const Stage *first = l->stages[c->stages[0]];
+    int domain = domain_of(e, l);
+    emit_line(e, "if (step->lora_rows[%d]) { /* adapters */", domain);
+    e->indent++;
+    emit_line(e, "LgpLora call = {0};");
+    emit_line(e, "call.layer = %s;", l->in_layer ? "layer" : "0");
+    emit_line(e, "call.domain = %d;", domain);
+    emit_line(e, "call.site_count = %d;", c->count);
+    emit_line(e, "call.store_bf16 = %d;", emit_rounds(e, first->stmt->targets[0].tensor) ? 1 : 0);
+    if (first->matmul) {
+        Buf x;
+        buf_init(&x);
+        emit_row_place(e, first->matmul->x, "0", &x);
+        emit_line(e, "call.x = %s;", x.data);
+        emit_line(e, "call.x_stride = %llu;",
+                  (unsigned long long)emit_row_elems(e, first->matmul->x));
+        emit_line(e, "call.k = %llu;", (unsigned long long)first->matmul->k);
+        buf_clear(&x);
+    } else {
+        const LangTensor *w = &e->p->tensors[e->p->sites[first->site].param];
+        emit_line(e, "call.k = %llu; /* a lookup: a column of A for each row's token */",
+                  (unsigned long long)e->p->dims[w->dims[0]].size);
+    }
+    for (int k = 0; k < c->count; k++)
+        lora_site(e, l->stages[c->stages[k]], k);
+    emit_line(e, "step->lora(step, thread, &call);");
+    e->indent--;
+    emit_line(e, "}");
+}
+
+LgStatus emit_launch_end(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    emit_line(e, "step->barrier(step->team, thread);");
+    for (int c = 0; c < l->lora_count; c++)
+        lora_call(e, l, &l->loras[c]);
+    emit_line(e, "lgp_end(step, thread, %d, %s);", launch, l->in_layer ? "layer" : "-1");
+    e->indent--;
+    emit_line(e, "}");
+    return LG_OK;
+}
+
+static void matmul_part(Emit *e, const Stage *s, int at) {
+    const StageMatmul *m = s->matmul;
+    int line = s->stmt->line, target = s->stmt->targets[0].tensor;
+    Buf x, y;
+    buf_init(&x);
+    buf_init(&y);
+    emit_row_place(e, m->x, "0", &x);
+    emit_row_place(e, target, "0", &y);
+    emit_comment(e, "%d: %.*s", line, LG_STR_ARG(s->stmt->text));
+    emit_code(e, line, "part[%d].x = %s;", at, x.data);
+    emit_code(e, line, "part[%d].x_stride = %llu;", at,
+              (unsigned long long)emit_row_elems(e, m->x));
+    emit_code(e, line, "part[%d].w = &step->weights[%s];", at,
+              emit_layer_index(e, plan_weight(e->plan, m->w, WEIGHT_MATRIX), e->arena));
+    emit_code(e, line, "part[%d].y = %s;", at, y.data);
+    emit_code(e, line, "part[%d].y_stride = %llu;", at,
+              (unsigned long long)emit_row_elems(e, target));
+    if (m->bias >= 0)
+        emit_code(e, line, "part[%d].bias = step->weights[%s].data;", at,
+                  emit_layer_index(e, plan_weight(e->plan, m->bias, WEIGHT_VECTOR), e->arena));
+    emit_code(e, line, "part[%d].round_bf16 = %d;", at, emit_rounds(e, target) ? 1 : 0);
+    emit_own(e);
+    buf_clear(&x);
+    buf_clear(&y);
+}
+
+LgStatus emit_matmul(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    for (int k = 0; k < l->stage_count; k++)
+        LG_TRY(emit_check_type(e, l->stages[k]->stmt, l->stages[k]->stmt->targets[0].tensor));
+    int n = l->stage_count;
+    emit_launch_begin(e, launch);
+    emit_line(e, "LgpMatmul part[%d] = {0};", n);
+    for (int k = 0; k < n; k++)
+        matmul_part(e, l->stages[k], k);
+    emit_line(e, "int32_t ends[%d], tasks = 0;", n);
+    emit_line(e, "for (int32_t k = 0; k < %d; k++) {", n);
+    emit_line(e, "    part[k].rows = %s;", emit_rows_text(e, l));
+    emit_line(e, "    ends[k] = tasks += lgp_matmul_tasks(&part[k]);");
+    emit_line(e, "}");
+    emit_line(e, "float *const scratch = step->scratch + thread * step->scratch_floats;");
+    emit_line(e, "for (int32_t task; (task = step->claim(step->team)) < tasks;) {");
+    emit_line(e, "    int32_t k = 0;");
+    emit_line(e, "    while (task >= ends[k])");
+    emit_line(e, "        k++;");
+    emit_line(e, "    lgp_matmul_task(&part[k], k ? task - ends[k - 1] : task, scratch);");
+    emit_line(e, "}");
+    return emit_launch_end(e, launch);
+}
+
+/* What the program does to a scaled score, as a function over a run of scores. */
+static LgStatus score_function(Emit *e, const Stage *s, int launch) {
+    const StageAttend *a = s->attend;
+    StmtEmit x = {.e = e,
+                  .stage = s,
+                  .s = a->softmax,
+                  .row_var = -1,
+                  .hole = a->score_arg,
+                  .hole_name = "scores[k]",
+                  .status = LG_OK};
+    Buf body;
+    buf_init(&body);
+    emit_expr(&x, a->score, &body);
+    emit_line(e, "%s", "");
+    emit_comment(e, "%d: %.*s", a->softmax->line, LG_STR_ARG(a->softmax->text));
+    emit_line(e, "static void score_%d(float *scores, int32_t count) {", launch);
+    e->indent++;
+    emit_code(e, a->softmax->line, "for (int32_t k = 0; k < count; k++)");
+    emit_code(e, a->softmax->line, "    scores[k] = %s;", body.data);
+    e->indent--;
+    emit_own(e);
+    emit_line(e, "}");
+    buf_clear(&body);
+    return x.status;
+}
+
+static void attend_state(Emit *e, int line, const char *field, int state) {
+    const PlanState *st = plan_state(e->plan, state);
+    emit_code(e, line, "a.%s = (uint64_t)layer * %llu + %llu;", field,
+              (unsigned long long)e->plan->layer_page_bytes, (unsigned long long)st->offset_page);
+}
+
+static void attend_fields(Emit *e, const Stage *s, int launch) {
+    const StageAttend *a = s->attend;
+    int first = a->softmax->line, second = s->stmt->line;
+    Buf q, o, scale, window;
+    buf_init(&q);
+    buf_init(&o);
+    buf_init(&scale);
+    buf_init(&window);
+    emit_row_place(e, a->q, "0", &q);
+    emit_row_place(e, a->o, "0", &o);
+    emit_layered(e, a->scale, "scale", "float", &scale);
+    emit_layered(e, a->window, "window", "int32_t", &window);
+    emit_comment(e, "%d: %.*s", first, LG_STR_ARG(a->softmax->text));
+    emit_code(e, first, "a.q = %s;", q.data);
+    emit_code(e, first, "a.q_stride = %llu;", (unsigned long long)emit_row_elems(e, a->q));
+    emit_code(e, first, "a.slot = %s;", emit_input(e, a->slot));
+    emit_code(e, first, "a.pos = %s;", emit_input(e, a->pos));
+    emit_code(e, first, "a.kv_heads = %llu;", (unsigned long long)a->kv_heads);
+    emit_code(e, first, "a.group = %llu;", (unsigned long long)a->group);
+    emit_code(e, first, "a.width = %llu;", (unsigned long long)a->width);
+    emit_code(e, first, "a.scale = %s;", scale.data);
+    emit_code(e, first, "a.window = %s;", window.data);
+    if (a->score)
+        emit_code(e, first, "a.score = score_%d;", launch);
+    attend_state(e, first, "k_offset", a->k);
+    emit_code(e, first, "a.kv_bf16 = %d;", emit_rounds(e, a->k) ? 1 : 0);
+    emit_comment(e, "%d: %.*s", second, LG_STR_ARG(s->stmt->text));
+    emit_code(e, second, "a.v_width = %llu;", (unsigned long long)a->v_width);
+    attend_state(e, second, "v_offset", a->v);
+    emit_code(e, second, "a.o = %s;", o.data);
+    emit_code(e, second, "a.o_stride = %llu;", (unsigned long long)emit_row_elems(e, a->o));
+    emit_code(e, second, "a.round_bf16 = %d;", emit_rounds(e, a->o) ? 1 : 0);
+    emit_own(e);
+    buf_clear(&q);
+    buf_clear(&o);
+    buf_clear(&scale);
+    buf_clear(&window);
+}
+
+LgStatus emit_attend(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    const Stage *s = l->stages[0];
+    const StageAttend *a = s->attend;
+    LG_TRY(emit_check_type(e, s->stmt, a->o));
+    if (emit_rounds(e, a->k) != emit_rounds(e, a->v))
+        return lang_refuse(e->p, s->stmt->line, 0, e->err,
+                           "cannot emit: keys and values are stored in two types. Give both states "
+                           "one type.");
+    if (!emit_input(e, a->slot) || !emit_input(e, a->pos))
+        return lang_refuse(e->p, s->stmt->line, 0, e->err,
+                           "cannot emit: attention goes by the inputs slot and pos. Name them so.");
+    if (a->score)
+        LG_TRY(score_function(e, s, launch));
+    emit_launch_begin(e, launch);
+    emit_line(e, "LgpAttend a = {0};");
+    emit_line(e, "a.rows = %s;", emit_rows_text(e, l));
+    emit_line(e, "a.pages = step->pages;");
+    emit_line(e, "a.pages_per_slot = step->pages_per_slot;");
+    attend_fields(e, s, launch);
+    emit_line(e, "const int32_t tasks = lgp_attend_tasks(&a);");
+    emit_line(e, "float *const scratch = step->scratch + thread * step->scratch_floats;");
+    emit_line(e, "for (int32_t task; (task = step->claim(step->team)) < tasks;)");
+    emit_line(e, "    lgp_attend_task(&a, task, scratch);");
+    return emit_launch_end(e, launch);
+}

@@ -1,0 +1,528 @@
+/* Launches over rows: the statements of a chain in order, row by row. What a statement needs only
+ * once for a row, or once for an outer index, stands in front of the loop that uses it. */
+#include "emit/emit_impl.h"
+
+#include "ir/step.h"
+
+#include <string.h>
+
+#define ROWS_PER_TASK 4
+#define LEVEL_BOUND 99 /* depends on an index that a reduction binds */
+
+typedef struct RowsEmit {
+    Emit *e;
+    const Launch *l;
+    RowRef refs[EMIT_REFS_MAX];
+    int ref_count;
+    int64_t scratch;
+    const Stage *stage;
+    LgStatus status;
+} RowsEmit;
+
+/* Rows that the launch reads or writes. */
+
+static bool row_axis(const Emit *e, int tensor) {
+    const LangTensor *t = &e->p->tensors[tensor];
+    return t->rank > 0 && e->p->dims[t->dims[0]].runtime;
+}
+
+static void add_ref(RowsEmit *r, int tensor, const LangIndex *row) {
+    Emit *e = r->e;
+    const LangTensor *t = &e->p->tensors[tensor];
+    bool table = t->kind == LANG_PARAM && row && row->kind == LANG_INDEX_LOOKUP;
+    if (row && !table && (!row_axis(e, tensor) || match_is_var(row, r->stage->row_var)))
+        row = NULL;
+    if (t->kind == LANG_PARAM && !table)
+        row = NULL;
+    if (row && match_index_vars(row) != 1u << r->stage->row_var) {
+        r->status = lang_refuse(e->p, r->stage->stmt->line, 0, e->err,
+                                "cannot emit: a row of %.*s is looked up by another index than the "
+                                "statement's row. Look it up in a statement of its own.",
+                                LG_STR_ARG(t->name));
+        return;
+    }
+    for (int k = 0; k < r->ref_count; k++)
+        if (r->refs[k].tensor == tensor && r->refs[k].table == table &&
+            (row ? r->refs[k].row && match_index_equal(row, r->refs[k].row) : !r->refs[k].row))
+            return;
+    if (r->ref_count == EMIT_REFS_MAX) {
+        r->status = lang_refuse(
+            e->p, r->stage->stmt->line, 0, e->err,
+            "cannot emit: a launch reads more than %d values. Split the statement.", EMIT_REFS_MAX);
+        return;
+    }
+    const char *name = emit_tensor_name(e, tensor);
+    if (name && row)
+        name = arena_printf(e->arena, "%s_%s%d", name, table ? "row" : "at", r->ref_count);
+    if (!name) {
+        r->status = lg_fail_memory(e->err);
+        return;
+    }
+    RowRef *ref = &r->refs[r->ref_count++];
+    *ref = (RowRef){.tensor = tensor, .row = row, .name = name, .table = table};
+    if (table) {
+        ref->scratch_at = r->scratch;
+        r->scratch += (int64_t)((match_stride(e->p, t, 1) + 15) / 16 * 16);
+    }
+}
+
+static void read_ref(void *user, int tensor, const LangExpr *ref) {
+    RowsEmit *r = user;
+    LangTensorKind kind = r->e->p->tensors[tensor].kind;
+    if (r->status != LG_OK || kind == LANG_INPUT || kind == LANG_STATE || !ref)
+        return;
+    if (ref->tensor != tensor)
+        return; /* a lookup inside its index */
+    add_ref(r, tensor, ref->index_count ? &ref->indexes[0] : NULL);
+}
+
+static void collect_refs(RowsEmit *r) {
+    for (int k = 0; k < r->l->stage_count; k++) {
+        r->stage = r->l->stages[k];
+        match_reads(r->stage->stmt->rhs, read_ref, r);
+        int y = r->stage->stmt->targets[0].tensor;
+        if (r->e->p->tensors[y].kind != LANG_STATE)
+            add_ref(r, y, NULL);
+    }
+}
+
+int64_t emit_rows_scratch(const Emit *e, const Launch *l) {
+    Emit copy = *e;
+    RowsEmit r = {.e = &copy, .l = l, .status = LG_OK};
+    collect_refs(&r);
+    return r.scratch;
+}
+
+/* A second name for the same value may alias the first. */
+static bool alone(const RowsEmit *r, int k) {
+    for (int m = 0; m < r->ref_count; m++)
+        if (m != k && r->refs[m].tensor == r->refs[k].tensor && !r->refs[m].table)
+            return false;
+    return true;
+}
+
+static bool written(const RowsEmit *r, int tensor) {
+    for (int k = 0; k < r->l->stage_count; k++)
+        if (r->l->stages[k]->stmt->targets[0].tensor == tensor)
+            return true;
+    return false;
+}
+
+static void declare_weights(RowsEmit *r) {
+    for (int k = 0; k < r->ref_count; k++) {
+        const RowRef *ref = &r->refs[k];
+        if (r->e->p->tensors[ref->tensor].kind != LANG_PARAM || ref->table)
+            continue;
+        const PlanWeight *w = plan_weight(r->e->plan, ref->tensor, WEIGHT_VECTOR);
+        emit_line(r->e, "const float *const %s = step->weights[%s].data;", ref->name,
+                  emit_layer_index(r->e, w, r->e->arena));
+    }
+}
+
+static void declare_rows(RowsEmit *r) {
+    Emit *e = r->e;
+    StmtEmit x = {.e = e, .row_var = -1, .status = LG_OK};
+    for (int k = 0; k < r->ref_count; k++) {
+        const RowRef *ref = &r->refs[k];
+        if (e->p->tensors[ref->tensor].kind == LANG_PARAM && !ref->table)
+            continue;
+        if (ref->table) {
+            emit_line(e, "float *const %s = scratch + %lld;", ref->name,
+                      (long long)ref->scratch_at);
+            continue;
+        }
+        Buf place, row;
+        buf_init(&place);
+        buf_init(&row);
+        if (ref->row) {
+            /* The index is of the statement that uses it; its row is the launch's. */
+            for (int s = 0; s < r->l->stage_count; s++)
+                if (match_index_vars(ref->row) == 1u << r->l->stages[s]->row_var)
+                    x.row_var = r->l->stages[s]->row_var;
+            x.s = r->l->stages[0]->stmt;
+            emit_index(&x, ref->row, &row);
+        } else {
+            buf_puts(&row, "row");
+        }
+        emit_row_place(e, ref->tensor, row.data, &place);
+        emit_line(e, "%sfloat *%sconst %s = %s;", written(r, ref->tensor) ? "" : "const ",
+                  alone(r, k) ? "restrict " : "", ref->name, place.data);
+        buf_clear(&place);
+        buf_clear(&row);
+    }
+    if (x.status != LG_OK)
+        r->status = x.status;
+}
+
+/* One statement. */
+
+static int level_of(const StmtEmit *x, uint32_t vars) {
+    int level = 0;
+    for (int v = 0; v < x->s->var_count; v++) {
+        if (!(vars >> v & 1) || v == x->row_var)
+            continue;
+        int at = LEVEL_BOUND;
+        for (int k = 0; k < x->loop_count; k++)
+            if (x->loops[k] == v)
+                at = k + 1;
+        if (at > level)
+            level = at;
+    }
+    return level;
+}
+
+static void collect_hoists(StmtEmit *x, const LangExpr *e, int around) {
+    double ignored = 0;
+    if (!e || x->status != LG_OK || (!match_layered(e) && match_constant(x->e->p, e, 0, &ignored)))
+        return;
+    int level = level_of(x, match_vars(e));
+    bool costly = e->kind == EXPR_CALL || e->kind == EXPR_POW || e->kind == EXPR_DIV;
+    bool hoist = e->kind == EXPR_REDUCE || (costly && level < around);
+    int inner = e->kind == EXPR_REDUCE ? LEVEL_BOUND : hoist ? level : around;
+    if (e->kind == EXPR_REDUCE && level == LEVEL_BOUND) {
+        emit_refuse(x, e,
+                    "a reduction inside another depends on its index. Name the inner one "
+                    "first.");
+        return;
+    }
+    collect_hoists(x, e->a, inner);
+    collect_hoists(x, e->b, inner);
+    if (!hoist || level == LEVEL_BOUND)
+        return;
+    if (x->hoist_count == EMIT_HOISTS_MAX) {
+        emit_refuse(x, e, "the statement has too many parts. Split it.");
+        return;
+    }
+    x->hoists[x->hoist_count++] = (Hoisted){e, level, NULL};
+}
+
+/* The reduction's indexes are the last of every tensor that it reads, in one order: it runs over
+ * them as one. */
+typedef struct Flat {
+    const StmtEmit *x;
+    const LangExpr *reduce;
+    bool flat;
+} Flat;
+
+static int bound_at(const LangExpr *reduce, const LangIndex *i) {
+    for (int k = 0; k < reduce->var_count; k++)
+        if (match_is_var(i, reduce->vars[k]))
+            return k;
+    return -1;
+}
+
+static bool flat_node(void *user, const LangExpr *e) {
+    Flat *f = user;
+    if (e->kind == EXPR_VAR)
+        for (int k = 0; k < f->reduce->var_count; k++)
+            f->flat &= f->reduce->vars[k] != e->var;
+    if (e->kind != EXPR_REF)
+        return true;
+    uint32_t bound = 0, used = 0;
+    for (int k = 0; k < f->reduce->var_count; k++)
+        bound |= 1u << f->reduce->vars[k];
+    for (int k = 0; k < e->index_count; k++)
+        used |= match_index_vars(&e->indexes[k]);
+    if (!(used & bound))
+        return true;
+    int n = f->reduce->var_count;
+    if (e->index_count < n) {
+        f->flat = false;
+        return true;
+    }
+    for (int k = 0; k < e->index_count; k++) {
+        int at = bound_at(f->reduce, &e->indexes[k]);
+        f->flat &= at == (k < e->index_count - n ? -1 : k - (e->index_count - n));
+    }
+    return true;
+}
+
+static uint64_t dim_of(const StmtEmit *x, int var) {
+    return x->e->p->dims[x->s->vars[var].dim].size;
+}
+
+static const char *reduce_macro(LangRed red) {
+    switch (red) {
+    case LANG_RED_SUM:
+        return "LGP_SUM";
+    case LANG_RED_MEAN:
+        return "LGP_MEAN";
+    case LANG_RED_MAX:
+        return "LGP_MAX";
+    default:
+        return NULL;
+    }
+}
+
+/* Over several indexes that do not lie side by side: plain loops, one accumulator. */
+static void nested_reduce(StmtEmit *x, const LangExpr *r, const char *name) {
+    Emit *e = x->e;
+    Buf body;
+    buf_init(&body);
+    emit_expr(x, r->a, &body);
+    uint64_t count = 1;
+    emit_code(e, x->s->line, "float %s = %s;", name, r->red == LANG_RED_MAX ? "-INFINITY" : "0.0f");
+    for (int k = 0; k < r->var_count; k++) {
+        const char *v = emit_var_name(e, x->s, r->vars[k]);
+        emit_code(e, x->s->line, "for (int32_t %s = 0; %s < %llu; %s++)", v, v,
+                  (unsigned long long)dim_of(x, r->vars[k]), v);
+        e->indent++;
+        count *= dim_of(x, r->vars[k]);
+    }
+    if (r->red == LANG_RED_MAX)
+        emit_code(e, x->s->line, "%s = lgp_max(%s, %s);", name, name, body.data);
+    else
+        emit_code(e, x->s->line, "%s += %s;", name, body.data);
+    e->indent -= r->var_count;
+    if (r->red == LANG_RED_MEAN)
+        emit_code(e, x->s->line, "%s /= %llu.0f;", name, (unsigned long long)count);
+    buf_clear(&body);
+}
+
+static void emit_reduce(StmtEmit *x, const LangExpr *r, const char *name) {
+    const char *macro = reduce_macro(r->red);
+    if (!macro) {
+        emit_refuse(x, r, "missing kernel for this reduction on back end cpu.");
+        return;
+    }
+    Flat f = {x, r, true};
+    if (r->var_count > 1)
+        match_nodes(r->a, flat_node, &f);
+    if (!f.flat) {
+        nested_reduce(x, r, name);
+        return;
+    }
+    uint64_t count = 1;
+    Buf index, body;
+    buf_init(&index);
+    buf_init(&body);
+    for (int k = 0; k < r->var_count; k++) {
+        count *= dim_of(x, r->vars[k]);
+        buf_printf(&index, "%s%s", k ? "_" : "", emit_var_name(x->e, x->s, r->vars[k]));
+    }
+    if (r->var_count > 1) {
+        x->flat = r;
+        x->flat_name = index.data;
+    }
+    emit_expr(x, r->a, &body);
+    x->flat = NULL;
+    emit_code(x->e, x->s->line, "%s(%s, %s, %llu, %s);", macro, name, index.data,
+              (unsigned long long)count, body.data);
+    buf_clear(&index);
+    buf_clear(&body);
+}
+
+static void emit_hoists(StmtEmit *x, int level) {
+    static const char *const red_names[] = {
+#define RED_NAME(id, name) #name,
+        LANG_RED_MAP(RED_NAME)
+#undef RED_NAME
+    };
+    for (int k = 0; k < x->hoist_count; k++) {
+        Hoisted *h = &x->hoists[k];
+        if (h->level != level || x->status != LG_OK)
+            continue;
+        bool reduce = h->e->kind == EXPR_REDUCE;
+        const char *name =
+            arena_printf(x->e->arena, "%s%d_", reduce ? red_names[h->e->red] : "part", k);
+        if (!name) {
+            x->status = lg_fail_memory(x->e->err);
+            return;
+        }
+        if (reduce) {
+            emit_reduce(x, h->e, name);
+        } else {
+            Buf text;
+            buf_init(&text);
+            emit_expr(x, h->e, &text);
+            emit_code(x->e, x->s->line, "const float %s = %s;", name, text.data);
+            buf_clear(&text);
+        }
+        h->name = name;
+    }
+}
+
+/* Rows of tables that the statement looks up. */
+static void expand_tables(RowsEmit *r, StmtEmit *x) {
+    for (int k = 0; k < r->ref_count; k++) {
+        const RowRef *ref = &r->refs[k];
+        if (!ref->table || !match_reads_tensor(x->s->rhs, ref->tensor))
+            continue;
+        const PlanWeight *w = plan_weight(r->e->plan, ref->tensor, WEIGHT_TABLE);
+        Buf index;
+        buf_init(&index);
+        emit_index(x, ref->row, &index);
+        emit_code(r->e, x->s->line, "lgp_table_row(&step->weights[%s], %s, %s);",
+                  emit_layer_index(r->e, w, r->e->arena), index.data, ref->name);
+        buf_clear(&index);
+    }
+}
+
+/* Element e = head * width + w of a position lies at e * 64 + position where the state is
+ * transposed, else at head * 64 * width + position * width + w. */
+static void state_element(StmtEmit *x, const PlanState *st, Buf *out) {
+    const LangProgram *p = x->e->p;
+    const LangTarget *t = &x->s->targets[0];
+    const LangTensor *y = &p->tensors[t->tensor];
+    if (st->layout == STATE_TRANSPOSED) {
+        buf_puts(out, "(");
+        emit_linear(x, y, t->indexes, t->index_count, 2, 1, out);
+        buf_puts(out, ") * LGP_PAGE + at");
+        return;
+    }
+    int split = 2;
+    while (split < t->index_count && match_stride(p, y, split + 1) >= st->width)
+        split++;
+    buf_printf(out, "at * %llu", (unsigned long long)st->width);
+    for (int k = 2; k < t->index_count; k++) {
+        uint64_t stride = match_stride(p, y, k + 1) * (k < split ? KV_PAGE_POSITIONS : 1);
+        buf_puts(out, " + ");
+        emit_index(x, &t->indexes[k], out);
+        if (stride != 1)
+            buf_printf(out, " * %llu", (unsigned long long)stride);
+    }
+}
+
+static void store_state(StmtEmit *x, const char *value) {
+    Emit *e = x->e;
+    const LangTarget *t = &x->s->targets[0];
+    const PlanState *st = plan_state(e->plan, t->tensor);
+    Buf element;
+    buf_init(&element);
+    state_element(x, st, &element);
+    if (emit_rounds(e, t->tensor))
+        emit_code(e, x->s->line, "page[%s] = lgp_bf16_bits(%s);", element.data, value);
+    else
+        emit_code(e, x->s->line, "page[%s] = %s;", element.data, value);
+    buf_clear(&element);
+}
+
+static void open_state(StmtEmit *x) {
+    Emit *e = x->e;
+    const LangTarget *t = &x->s->targets[0];
+    const PlanState *st = plan_state(e->plan, t->tensor);
+    Buf slot, pos;
+    buf_init(&slot);
+    buf_init(&pos);
+    emit_index(x, &t->indexes[0], &slot);
+    emit_index(x, &t->indexes[1], &pos);
+    emit_code(e, x->s->line, "const int32_t at = %s %% LGP_PAGE;", pos.data);
+    emit_code(e, x->s->line, "%s *const page = lgp_page(step, %s, %s, layer, %llu);",
+              emit_rounds(e, t->tensor) ? "uint16_t" : "float", slot.data, pos.data,
+              (unsigned long long)st->offset_page);
+    buf_clear(&slot);
+    buf_clear(&pos);
+}
+
+static void store_value(RowsEmit *r, StmtEmit *x, const char *value) {
+    Emit *e = x->e;
+    const LangTarget *t = &x->s->targets[0];
+    const LangTensor *y = &e->p->tensors[t->tensor];
+    const char *name = NULL;
+    for (int k = 0; k < r->ref_count; k++)
+        if (r->refs[k].tensor == t->tensor && !r->refs[k].row)
+            name = r->refs[k].name;
+    Buf at;
+    buf_init(&at);
+    emit_linear(x, y, t->indexes, t->index_count, row_axis(e, t->tensor) ? 1 : 0, 1, &at);
+    const char *round = emit_rounds(e, t->tensor) ? "lgp_round_bf16" : "";
+    if (x->s->op == LANG_ADD_TO)
+        emit_code(e, x->s->line, "%s[%s] = %s(%s[%s] + %s);", name, at.data, round, name, at.data,
+                  value);
+    else if (*round)
+        emit_code(e, x->s->line, "%s[%s] = %s(%s);", name, at.data, round, value);
+    else
+        emit_code(e, x->s->line, "%s[%s] = %s;", name, at.data, value);
+    buf_clear(&at);
+}
+
+static void find_loops(StmtEmit *x) {
+    const LangTarget *t = &x->s->targets[0];
+    for (int k = 0; k < t->index_count; k++) {
+        const LangIndex *i = &t->indexes[k];
+        if (i->kind != LANG_INDEX_VAR || i->var == x->row_var)
+            continue;
+        x->loops[x->loop_count++] = i->var;
+    }
+}
+
+static void emit_stmt(RowsEmit *r, const Stage *stage) {
+    Emit *e = r->e;
+    StmtEmit x = {.e = e,
+                  .stage = stage,
+                  .s = stage->stmt,
+                  .row_var = stage->row_var,
+                  .refs = r->refs,
+                  .ref_count = r->ref_count,
+                  .status = LG_OK};
+    bool state = stage->op == STAGE_SCATTER;
+    find_loops(&x);
+    collect_hoists(&x, x.s->rhs, x.loop_count);
+    emit_comment(e, "%d: %.*s", x.s->line, LG_STR_ARG(x.s->text));
+    emit_line(e, "{");
+    e->indent++;
+    expand_tables(r, &x);
+    if (state)
+        open_state(&x);
+    emit_hoists(&x, 0);
+    for (int k = 0; k < x.loop_count; k++) {
+        const char *v = emit_var_name(e, x.s, x.loops[k]);
+        bool last = k + 1 == x.loop_count;
+        bool braces = !last;
+        for (int h = 0; h < x.hoist_count; h++)
+            braces |= x.hoists[h].level == k + 1;
+        emit_code(e, x.s->line, "for (int32_t %s = 0; %s < %llu; %s++)%s", v, v,
+                  (unsigned long long)dim_of(&x, x.loops[k]), v, braces ? " {" : "");
+        e->indent++;
+        emit_hoists(&x, k + 1);
+    }
+    Buf value;
+    buf_init(&value);
+    emit_expr(&x, x.s->rhs, &value);
+    if (x.status == LG_OK && state)
+        store_state(&x, value.data);
+    else if (x.status == LG_OK)
+        store_value(r, &x, value.data);
+    buf_clear(&value);
+    for (int k = x.loop_count - 1; k >= 0; k--) {
+        bool braces = k + 1 < x.loop_count;
+        for (int h = 0; h < x.hoist_count; h++)
+            braces |= x.hoists[h].level == k + 1;
+        e->indent--;
+        if (braces)
+            emit_line(e, "}");
+    }
+    e->indent--;
+    emit_own(e);
+    emit_line(e, "}");
+    if (x.status != LG_OK)
+        r->status = x.status;
+}
+
+LgStatus emit_rows(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    RowsEmit r = {.e = e, .l = l, .status = LG_OK};
+    collect_refs(&r);
+    for (int k = 0; k < l->stage_count && r.status == LG_OK; k++)
+        r.status = emit_check_type(e, l->stages[k]->stmt, l->stages[k]->stmt->targets[0].tensor);
+    LG_TRY(r.status);
+    emit_launch_begin(e, launch);
+    declare_weights(&r);
+    if (r.scratch)
+        emit_line(e, "float *const scratch = step->scratch + thread * step->scratch_floats;");
+    emit_line(e, "const int32_t rows = %s;", emit_rows_text(e, l));
+    emit_line(e, "const int32_t tasks = (rows + %d) / %d;", ROWS_PER_TASK - 1, ROWS_PER_TASK);
+    emit_line(e, "for (int32_t task; (task = step->claim(step->team)) < tasks;)");
+    e->indent++;
+    emit_line(e, "for (int32_t row = task * %d; row < rows && row < task * %d + %d; row++) {",
+              ROWS_PER_TASK, ROWS_PER_TASK, ROWS_PER_TASK);
+    e->indent++;
+    declare_rows(&r);
+    for (int k = 0; k < l->stage_count && r.status == LG_OK; k++)
+        emit_stmt(&r, l->stages[k]);
+    e->indent--;
+    emit_line(e, "}");
+    e->indent--;
+    LG_TRY(r.status);
+    return emit_launch_end(e, launch);
+}
