@@ -4,6 +4,8 @@ enable_testing()
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 set(LG_SHARED_DATA "${CMAKE_SOURCE_DIR}/../shared/data" CACHE PATH "The larger test data, used where it is there")
 
+set(LG_SMOLLM2 "${CMAKE_SOURCE_DIR}/build/models/SmolLM2-135M-Instruct.Q4_1.gguf" CACHE FILEPATH "The model of the demo, used where it is there")
+
 foreach(folder ${LG_FOLDERS} kernels)
   file(GLOB tests CONFIGURE_DEPENDS tests/unit/${folder}/test_*.c)
   foreach(source ${tests})
@@ -18,9 +20,13 @@ foreach(folder ${LG_FOLDERS} kernels)
     target_link_libraries(${target} PRIVATE PkgConfig::CMOCKA)
     target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
     target_compile_definitions(${target} PRIVATE LG_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
-      LG_SHARED_DATA="${LG_SHARED_DATA}" LG_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+      LG_SHARED_DATA="${LG_SHARED_DATA}" LG_SMOLLM2="${LG_SMOLLM2}" LG_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     add_test(NAME ${folder}.${name} COMMAND ${target})
-    set_tests_properties(${folder}.${name} PROPERTIES LABELS "unit;${folder}" TIMEOUT 300)
+    set(labels unit ${folder})
+    if(folder MATCHES "^(backend|engine)$")
+      list(APPEND labels threads) # what the thread sanitizer runs
+    endif()
+    set_tests_properties(${folder}.${name} PROPERTIES LABELS "${labels}" TIMEOUT 300)
   endforeach()
 endforeach()
 
