@@ -34,7 +34,7 @@ void *lg_alloc(size_t bytes) {
 }
 
 void *lg_calloc(size_t count, size_t bytes) {
-    if (mem_must_fail())
+    if ((bytes && count > SIZE_MAX / bytes) || mem_must_fail())
         return NULL;
     if (count == 0 || bytes == 0)
         return calloc(1, 1);
