@@ -88,14 +88,15 @@ void emit_comment(Emit *e, const char *format, ...) {
 
 /* Names of C and of the emitted text that a page's names must not hide. */
 static const char *const reserved[] = {
-    "auto",     "break",  "case",    "char",     "const",    "continue", "default",  "do",
-    "double",   "else",   "enum",    "extern",   "float",    "for",      "goto",     "if",
-    "inline",   "int",    "long",    "register", "restrict", "return",   "short",    "signed",
-    "sizeof",   "static", "struct",  "switch",   "typedef",  "union",    "unsigned", "void",
-    "volatile", "while",  "asm",     "step",     "thread",   "layer",    "row",      "rows",
-    "task",     "tasks",  "scratch", "at",       "page",     "part",     "call",     "a",
-    "scores",   "count",  "ends",    "sinf",     "cosf",     "powf",     "logf",     "sqrtf",
-    "fabsf",    "floorf", "ceilf",   "linux",    "unix",     "NAN",      "INFINITY"};
+    "auto",     "break",   "case",    "char",     "const",    "continue", "default",  "do",
+    "double",   "else",    "enum",    "extern",   "float",    "for",      "goto",     "if",
+    "inline",   "int",     "long",    "register", "restrict", "return",   "short",    "signed",
+    "sizeof",   "static",  "struct",  "switch",   "typedef",  "union",    "unsigned", "void",
+    "volatile", "while",   "asm",     "step",     "thread",   "layer",    "row",      "rows",
+    "task",     "tasks",   "scratch", "at",       "page",     "part",     "call",     "a",
+    "scores",   "count",   "ends",    "index",    "size",     "body",     "sinf",     "cosf",
+    "powf",     "logf",    "sqrtf",   "fabsf",    "floorf",   "ceilf",    "linux",    "unix",
+    "NAN",      "INFINITY"};
 
 static const char *identifier(Emit *e, LgStr name, bool taken) {
     for (size_t k = 0; k < sizeof reserved / sizeof reserved[0]; k++)
@@ -161,6 +162,8 @@ static const char helpers[] =
     "#include <math.h>\n"
     "\n"
     "#define LGP_EXPORT __attribute__((visibility(\"default\")))\n"
+    "\n"
+    "#define LGP_FOR(index, size) for (int32_t index = 0; index < (size); index++)\n"
     "\n"
     "/* Reductions: 16 sums side by side over whole runs of 16, added as a tree, then the tail in "
     "order. */\n"

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 LgStatus emit_refuse(StmtEmit *x, const LangExpr *at, const char *why) {
@@ -18,8 +19,13 @@ void emit_number(double v, Buf *out) {
         buf_puts(out, isnan(v) ? "NAN" : v > 0 ? "INFINITY" : "-INFINITY");
         return;
     }
+    /* The shortest text that reads as this f32. */
     char text[40];
-    snprintf(text, sizeof text, "%.9g", (double)(float)v);
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)(float)v);
+        if (strtof(text, NULL) == (float)v)
+            break;
+    }
     bool whole = !strpbrk(text, ".en");
     buf_printf(out, v < 0 ? "(%s%sf)" : "%s%sf", text, whole ? ".0" : "");
 }
@@ -224,12 +230,49 @@ static void emit_if(StmtEmit *x, const LangExpr *e, Buf *out) {
     buf_putc(out, ')');
 }
 
-static void emit_binary(StmtEmit *x, const LangExpr *e, const char *op, Buf *out) {
-    buf_putc(out, '(');
-    emit_expr(x, e->a, out);
+/* How tight an operator binds; C's order and the page's are the same, and both add and multiply
+ * from left to right. */
+enum { BIND_ADD = 1, BIND_MUL, BIND_UNARY, BIND_ATOM };
+
+static void emit_bound(StmtEmit *x, const LangExpr *e, int least, Buf *out);
+
+static int binds(const StmtEmit *x, const LangExpr *e) {
+    double value = 0;
+    bool named = e == x->hole;
+    for (int k = 0; k < x->hoist_count; k++)
+        named |= x->hoists[k].e == e && x->hoists[k].name;
+    if (named || match_constant(x->e->p, e, 0, &value))
+        return BIND_ATOM;
+    switch (e->kind) {
+    case EXPR_ADD:
+    case EXPR_SUB:
+        return BIND_ADD;
+    case EXPR_MUL:
+    case EXPR_DIV:
+        return BIND_MUL;
+    case EXPR_NEG:
+    case EXPR_VAR: /* a cast */
+        return BIND_UNARY;
+    case EXPR_REF:
+        return x->e->p->tensors[e->tensor].kind == LANG_INPUT ? BIND_UNARY : BIND_ATOM;
+    default:
+        return BIND_ATOM;
+    }
+}
+
+static void emit_binary(StmtEmit *x, const LangExpr *e, const char *op, int bind, Buf *out) {
+    emit_bound(x, e->a, bind, out);
     buf_puts(out, op);
-    emit_expr(x, e->b, out);
-    buf_putc(out, ')');
+    emit_bound(x, e->b, bind + 1, out);
+}
+
+static void emit_bound(StmtEmit *x, const LangExpr *e, int least, Buf *out) {
+    bool paren = binds(x, e) < least;
+    if (paren)
+        buf_putc(out, '(');
+    emit_expr(x, e, out);
+    if (paren)
+        buf_putc(out, ')');
 }
 
 void emit_expr(StmtEmit *x, const LangExpr *e, Buf *out) {
@@ -258,21 +301,20 @@ void emit_expr(StmtEmit *x, const LangExpr *e, Buf *out) {
         emit_ref(x, e, out);
         return;
     case EXPR_NEG:
-        buf_puts(out, "(-");
-        emit_expr(x, e->a, out);
-        buf_putc(out, ')');
+        buf_putc(out, '-');
+        emit_bound(x, e->a, BIND_ATOM, out);
         return;
     case EXPR_ADD:
-        emit_binary(x, e, " + ", out);
+        emit_binary(x, e, " + ", BIND_ADD, out);
         return;
     case EXPR_SUB:
-        emit_binary(x, e, " - ", out);
+        emit_binary(x, e, " - ", BIND_ADD, out);
         return;
     case EXPR_MUL:
-        emit_binary(x, e, " * ", out);
+        emit_binary(x, e, " * ", BIND_MUL, out);
         return;
     case EXPR_DIV:
-        emit_binary(x, e, " / ", out);
+        emit_binary(x, e, " / ", BIND_MUL, out);
         return;
     case EXPR_POW:
         emit_pow(x, e, out);

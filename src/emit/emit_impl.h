@@ -62,6 +62,7 @@ typedef struct StmtEmit {
     int row_var;
     int loop_count;
     int loops[LANG_RANK_MAX * 2]; /* indexes in loop order */
+    bool loops_braced;            /* the innermost line of loops opened a brace */
     Hoisted hoists[EMIT_HOISTS_MAX];
     int hoist_count;
     const RowRef *refs;

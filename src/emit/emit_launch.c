@@ -145,20 +145,18 @@ static void matmul_part(Emit *e, const Stage *s, int at) {
     buf_init(&y);
     emit_row_place(e, m->x, "0", &x);
     emit_row_place(e, target, "0", &y);
-    emit_comment(e, "%d: %.*s", line, LG_STR_ARG(s->stmt->text));
-    emit_code(e, line, "part[%d].x = %s;", at, x.data);
-    emit_code(e, line, "part[%d].x_stride = %llu;", at,
-              (unsigned long long)emit_row_elems(e, m->x));
-    emit_code(e, line, "part[%d].w = &step->weights[%s];", at,
-              emit_layer_index(e, plan_weight(e->plan, m->w, WEIGHT_MATRIX), e->arena));
-    emit_code(e, line, "part[%d].y = %s;", at, y.data);
-    emit_code(e, line, "part[%d].y_stride = %llu;", at,
-              (unsigned long long)emit_row_elems(e, target));
+    const char *bias = NULL;
     if (m->bias >= 0)
-        emit_code(e, line, "part[%d].bias = step->weights[%s].data;", at,
-                  emit_layer_index(e, plan_weight(e->plan, m->bias, WEIGHT_VECTOR), e->arena));
-    emit_code(e, line, "part[%d].round_bf16 = %d;", at, emit_rounds(e, target) ? 1 : 0);
-    emit_own(e);
+        bias = arena_printf(
+            e->arena, "step->weights[%s].data",
+            emit_layer_index(e, plan_weight(e->plan, m->bias, WEIGHT_VECTOR), e->arena));
+    emit_code(e, line,
+              "part[%d] = (LgpMatmul){.x = %s, .x_stride = %llu, .w = &step->weights[%s], .y = %s, "
+              ".y_stride = %llu, .bias = %s, .round_bf16 = %d};",
+              at, x.data, (unsigned long long)emit_row_elems(e, m->x),
+              emit_layer_index(e, plan_weight(e->plan, m->w, WEIGHT_MATRIX), e->arena), y.data,
+              (unsigned long long)emit_row_elems(e, target), bias ? bias : "NULL",
+              emit_rounds(e, target) ? 1 : 0);
     buf_clear(&x);
     buf_clear(&y);
 }
@@ -169,9 +167,10 @@ LgStatus emit_matmul(Emit *e, int launch) {
         LG_TRY(emit_check_type(e, l->stages[k]->stmt, l->stages[k]->stmt->targets[0].tensor));
     int n = l->stage_count;
     emit_launch_begin(e, launch);
-    emit_line(e, "LgpMatmul part[%d] = {0};", n);
+    emit_line(e, "LgpMatmul part[%d];", n);
     for (int k = 0; k < n; k++)
         matmul_part(e, l->stages[k], k);
+    emit_own(e);
     emit_line(e, "int32_t ends[%d], tasks = 0;", n);
     emit_line(e, "for (int32_t k = 0; k < %d; k++) {", n);
     emit_line(e, "    part[k].rows = %s;", emit_rows_text(e, l));
@@ -213,49 +212,43 @@ static LgStatus score_function(Emit *e, const Stage *s, int launch) {
     return x.status;
 }
 
-static void attend_state(Emit *e, int line, const char *field, int state) {
-    const PlanState *st = plan_state(e->plan, state);
-    emit_code(e, line, "a.%s = (uint64_t)layer * %llu + %llu;", field,
-              (unsigned long long)e->plan->layer_page_bytes, (unsigned long long)st->offset_page);
-}
-
+/* What the first statement says, and what the second adds. */
 static void attend_fields(Emit *e, const Stage *s, int launch) {
     const StageAttend *a = s->attend;
-    int first = a->softmax->line, second = s->stmt->line;
-    Buf q, o, scale, window;
+    unsigned long long page = (unsigned long long)e->plan->layer_page_bytes;
+    Buf q, o, scale, window, score;
     buf_init(&q);
     buf_init(&o);
     buf_init(&scale);
     buf_init(&window);
+    buf_init(&score);
     emit_row_place(e, a->q, "0", &q);
     emit_row_place(e, a->o, "0", &o);
     emit_layered(e, a->scale, "scale", "float", &scale);
     emit_layered(e, a->window, "window", "int32_t", &window);
-    emit_comment(e, "%d: %.*s", first, LG_STR_ARG(a->softmax->text));
-    emit_code(e, first, "a.q = %s;", q.data);
-    emit_code(e, first, "a.q_stride = %llu;", (unsigned long long)emit_row_elems(e, a->q));
-    emit_code(e, first, "a.slot = %s;", emit_input(e, a->slot));
-    emit_code(e, first, "a.pos = %s;", emit_input(e, a->pos));
-    emit_code(e, first, "a.kv_heads = %llu;", (unsigned long long)a->kv_heads);
-    emit_code(e, first, "a.group = %llu;", (unsigned long long)a->group);
-    emit_code(e, first, "a.width = %llu;", (unsigned long long)a->width);
-    emit_code(e, first, "a.scale = %s;", scale.data);
-    emit_code(e, first, "a.window = %s;", window.data);
     if (a->score)
-        emit_code(e, first, "a.score = score_%d;", launch);
-    attend_state(e, first, "k_offset", a->k);
-    emit_code(e, first, "a.kv_bf16 = %d;", emit_rounds(e, a->k) ? 1 : 0);
-    emit_comment(e, "%d: %.*s", second, LG_STR_ARG(s->stmt->text));
-    emit_code(e, second, "a.v_width = %llu;", (unsigned long long)a->v_width);
-    attend_state(e, second, "v_offset", a->v);
-    emit_code(e, second, "a.o = %s;", o.data);
-    emit_code(e, second, "a.o_stride = %llu;", (unsigned long long)emit_row_elems(e, a->o));
-    emit_code(e, second, "a.round_bf16 = %d;", emit_rounds(e, a->o) ? 1 : 0);
+        buf_printf(&score, "score_%d", launch);
+    emit_code(
+        e, a->softmax->line,
+        "LgpAttend part = {.q = %s, .q_stride = %llu, .slot = %s, .pos = %s, .kv_heads = %llu, "
+        ".group = %llu, .width = %llu, .scale = %s, .window = %s, .score = %s, .k_offset = "
+        "(uint64_t)layer * %llu + %llu, .kv_bf16 = %d};",
+        q.data, (unsigned long long)emit_row_elems(e, a->q), emit_input(e, a->slot),
+        emit_input(e, a->pos), (unsigned long long)a->kv_heads, (unsigned long long)a->group,
+        (unsigned long long)a->width, scale.data, window.data, a->score ? score.data : "NULL", page,
+        (unsigned long long)plan_state(e->plan, a->k)->offset_page, emit_rounds(e, a->k) ? 1 : 0);
+    emit_code(e, s->stmt->line,
+              "part.o = %s, part.o_stride = %llu, part.v_width = %llu, part.v_offset = "
+              "(uint64_t)layer * %llu + %llu, part.round_bf16 = %d;",
+              o.data, (unsigned long long)emit_row_elems(e, a->o), (unsigned long long)a->v_width,
+              page, (unsigned long long)plan_state(e->plan, a->v)->offset_page,
+              emit_rounds(e, a->o) ? 1 : 0);
     emit_own(e);
     buf_clear(&q);
     buf_clear(&o);
     buf_clear(&scale);
     buf_clear(&window);
+    buf_clear(&score);
 }
 
 LgStatus emit_attend(Emit *e, int launch) {
@@ -273,14 +266,13 @@ LgStatus emit_attend(Emit *e, int launch) {
     if (a->score)
         LG_TRY(score_function(e, s, launch));
     emit_launch_begin(e, launch);
-    emit_line(e, "LgpAttend a = {0};");
-    emit_line(e, "a.rows = %s;", emit_rows_text(e, l));
-    emit_line(e, "a.pages = step->pages;");
-    emit_line(e, "a.pages_per_slot = step->pages_per_slot;");
     attend_fields(e, s, launch);
-    emit_line(e, "const int32_t tasks = lgp_attend_tasks(&a);");
+    emit_line(e, "part.rows = %s;", emit_rows_text(e, l));
+    emit_line(e, "part.pages = step->pages;");
+    emit_line(e, "part.pages_per_slot = step->pages_per_slot;");
+    emit_line(e, "const int32_t tasks = lgp_attend_tasks(&part);");
     emit_line(e, "float *const scratch = step->scratch + thread * step->scratch_floats;");
     emit_line(e, "for (int32_t task; (task = step->claim(step->team)) < tasks;)");
-    emit_line(e, "    lgp_attend_task(&a, task, scratch);");
+    emit_line(e, "    lgp_attend_task(&part, task, scratch);");
     return emit_launch_end(e, launch);
 }

@@ -446,6 +446,40 @@ static void find_loops(StmtEmit *x) {
     }
 }
 
+static bool hoists_at(const StmtEmit *x, int level) {
+    for (int h = 0; h < x->hoist_count; h++)
+        if (x->hoists[h].level == level)
+            return true;
+    return false;
+}
+
+/* Loops on one line as far as nothing stands between them. Returns how many such lines there are.
+ */
+static int open_loops(StmtEmit *x) {
+    Emit *e = x->e;
+    int lines = 0;
+    for (int k = 0; k < x->loop_count;) {
+        Buf text;
+        buf_init(&text);
+        bool braces = false;
+        do {
+            buf_printf(&text, "%sLGP_FOR(%s, %llu)", text.len ? " " : "",
+                       emit_var_name(e, x->s, x->loops[k]),
+                       (unsigned long long)dim_of(x, x->loops[k]));
+            k++;
+            braces = hoists_at(x, k);
+        } while (k < x->loop_count && !braces);
+        emit_code(e, x->s->line, "%s%s", text.data, braces ? " {" : "");
+        buf_clear(&text);
+        e->indent++;
+        lines++;
+        x->loops_braced = braces;
+        if (braces)
+            emit_hoists(x, k);
+    }
+    return lines;
+}
+
 static void emit_stmt(RowsEmit *r, const Stage *stage) {
     Emit *e = r->e;
     StmtEmit x = {.e = e,
@@ -465,17 +499,7 @@ static void emit_stmt(RowsEmit *r, const Stage *stage) {
     if (state)
         open_state(&x);
     emit_hoists(&x, 0);
-    for (int k = 0; k < x.loop_count; k++) {
-        const char *v = emit_var_name(e, x.s, x.loops[k]);
-        bool last = k + 1 == x.loop_count;
-        bool braces = !last;
-        for (int h = 0; h < x.hoist_count; h++)
-            braces |= x.hoists[h].level == k + 1;
-        emit_code(e, x.s->line, "for (int32_t %s = 0; %s < %llu; %s++)%s", v, v,
-                  (unsigned long long)dim_of(&x, x.loops[k]), v, braces ? " {" : "");
-        e->indent++;
-        emit_hoists(&x, k + 1);
-    }
+    int open = open_loops(&x);
     Buf value;
     buf_init(&value);
     emit_expr(&x, x.s->rhs, &value);
@@ -484,12 +508,9 @@ static void emit_stmt(RowsEmit *r, const Stage *stage) {
     else if (x.status == LG_OK)
         store_value(r, &x, value.data);
     buf_clear(&value);
-    for (int k = x.loop_count - 1; k >= 0; k--) {
-        bool braces = k + 1 < x.loop_count;
-        for (int h = 0; h < x.hoist_count; h++)
-            braces |= x.hoists[h].level == k + 1;
+    for (int k = 0; k < open; k++) {
         e->indent--;
-        if (braces)
+        if (k > 0 || x.loops_braced)
             emit_line(e, "}");
     }
     e->indent--;

@@ -128,6 +128,8 @@ static LgStatus join(Fuse *f, int a, int b, const FuseRule *rule) {
     x->stages = stages;
     x->count += y->count;
     x->rule = rule->name;
+    if (y->numerics > x->numerics)
+        x->numerics = y->numerics;
     if (rule->numerics > x->numerics)
         x->numerics = rule->numerics;
     memmove(y, y + 1, (size_t)(f->count - b - 1) * sizeof(*y));
