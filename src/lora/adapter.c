@@ -108,8 +108,8 @@ static LgStatus commit(const PeftPlan *plan, const PeftConfig *config, const Ada
     return LG_OK;
 }
 
-static LgStatus load(const json_t *json, const TensorSet *tensors, const AdapterOptions *o,
-                     Adapter **out, LgError *err) {
+LgStatus adapter_from_json(const json_t *json, const TensorSet *tensors, const AdapterOptions *o,
+                           Adapter **out, LgError *err) {
     Arena arena;
     arena_init(&arena);
     PeftConfig config = {0};
@@ -135,20 +135,21 @@ LgStatus adapter_from_memory(LgStr config, const TensorSet *tensors, const Adapt
                              Adapter **out, LgError *err) {
     json_t *json = NULL;
     LG_TRY(lg_json_parse(config, "adapter_config.json", &json, err));
-    LgStatus status = load(json, tensors, o, out, err);
+    LgStatus status = adapter_from_json(json, tensors, o, out, err);
     json_decref(json);
     return status;
 }
 
 /* ---- folder to config and tensors ---- */
 
-static bool folder_has(const char *dir, const char *name) {
+static LgStatus folder_has(const char *dir, const char *name, bool *out, LgError *err) {
     Buf path;
     buf_init(&path);
     buf_printf(&path, "%s/%s", dir, name);
-    bool found = !path.failed && file_exists(path.data);
+    LgStatus status = path.failed ? lg_fail_memory(err) : LG_OK;
+    *out = status == LG_OK && file_exists(path.data);
     buf_clear(&path);
-    return found;
+    return status;
 }
 
 static LgStatus read_config(const char *dir, json_t **out, LgError *err) {
@@ -187,13 +188,15 @@ static const struct {
 };
 
 static LgStatus open_tensors(const char *dir, TensorSet **out, LgError *err) {
+    bool found = false;
     LgStatus status = safetensors_open(dir, "adapter_model", out, err);
-    if (status != LG_NOT_FOUND || folder_has(dir, "adapter_model.safetensors.index.json"))
-        return status;
-    for (size_t i = 0; i < sizeof other_files / sizeof other_files[0]; i++)
-        if (folder_has(dir, other_files[i].name))
-            return lg_fail(err, LG_BAD_INPUT, 0, "%s: %s", other_files[i].name,
-                           other_files[i].advice);
+    for (size_t i = 0; status == LG_NOT_FOUND && i < sizeof other_files / sizeof other_files[0];
+         i++) {
+        LG_TRY(folder_has(dir, other_files[i].name, &found, err));
+        if (found)
+            status =
+                lg_fail(err, LG_BAD_INPUT, 0, "%s: %s", other_files[i].name, other_files[i].advice);
+    }
     return status;
 }
 
@@ -220,7 +223,7 @@ LgStatus adapter_load(const char *name, const char *dir, const AdapterOptions *o
     TensorSet *tensors = NULL;
     LgStatus status = open_folder(dir, &config, &tensors, err);
     if (status == LG_OK)
-        status = load(config, tensors, o, out, err);
+        status = adapter_from_json(config, tensors, o, out, err);
     tensor_set_close(tensors);
     json_decref(config);
     if (status == LG_OK)

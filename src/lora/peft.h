@@ -168,6 +168,8 @@ LgStatus peft_fail_tensor(LgError *err, LgStr name, const char *format, ...)
 
 /* adapter_load without the folder: for fuzzing and tests. tensors is borrowed and need not outlive
  * the adapter. */
+LgStatus adapter_from_json(const json_t *config, const TensorSet *tensors, const AdapterOptions *o,
+                           Adapter **out, LgError *err);
 LgStatus adapter_from_memory(LgStr config, const TensorSet *tensors, const AdapterOptions *o,
                              Adapter **out, LgError *err);
 
