@@ -3,7 +3,9 @@
 
 #include <math.h>
 
+#include "base/json.h"
 #include "formats/checkpoint.h"
+#include "formats/safetensors.h"
 
 #define ONE_TENSOR                                                                                 \
     "{\"model.norm.weight\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}"
@@ -496,6 +498,41 @@ static void smollm2_reads_as_a_llama(void **state) {
 #endif
 }
 
+/* Hugging Face's embeddings of a prompt are the rows that we dequantise, to the bit. */
+static void smollm2_embeddings_are_the_references(void **state) {
+    (void)state;
+#ifndef LG_SMOLLM2
+    skip();
+#else
+    TensorSet *goldens = NULL;
+    json_t *prompts = NULL;
+    Buf text;
+    buf_init(&text);
+    if (!file_exists(LG_SMOLLM2) ||
+        safetensors_open(LG_SHARED_DATA "/smollm2/goldens", "base", &goldens, NULL) != LG_OK)
+        skip();
+    assert_int_equal(
+        file_read(LG_SHARED_DATA "/smollm2/goldens/prompts.json", 1 << 20, &text, NULL), LG_OK);
+    assert_int_equal(lg_json_parse(buf_view(&text), "prompts.json", &prompts, NULL), LG_OK);
+    json_t *ids = json_object_get(json_object_get(prompts, "p5"), "ids");
+    Checkpoint *c = open_ok(LG_SMOLLM2);
+    const Tensor *embedding = tensor(c, "model.embed_tokens.weight");
+    const Tensor *hidden = tensor_set_find(
+        goldens, LG_STR("p5.hidden")); /* [31, 5, 576], the first is the embedding */
+    assert_int_equal(json_array_size(ids), 5);
+    for (size_t i = 0; i < 5; i++) {
+        float row[576], want[576];
+        tensor_row_f32(embedding, (uint64_t)json_integer_value(json_array_get(ids, i)), row);
+        tensor_row_f32(hidden, i, want);
+        assert_memory_equal(row, want, sizeof row);
+    }
+    checkpoint_close(c);
+    json_decref(prompts);
+    tensor_set_close(goldens);
+    buf_clear(&text);
+#endif
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_make, folder_remove)
 
 int main(void) {
@@ -517,6 +554,7 @@ int main(void) {
         IN_FOLDER(llama_3_scaling_is_recognised_in_its_divisors),
         IN_FOLDER(every_failed_allocation_is_reported),
         cmocka_unit_test(smollm2_reads_as_a_llama),
+        cmocka_unit_test(smollm2_embeddings_are_the_references),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
