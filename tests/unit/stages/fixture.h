@@ -50,9 +50,8 @@ static const char small_config[] =
     "input ad[T]: index A\n"                                                                       \
     "param emb[V, E] = \"emb.weight\"\n"                                                           \
     "x[t,i] = emb[token[t],i]\n"
-#define PAGE_TAIL                                                                                  \
-    "hz[n,i] = x[last[n],i]\n"                                                                     \
-    "output logits[n,v]: f32 = sum i: hz[n,i] * emb[v,i]\n"
+#define PAGE_END "\noutput logits[n,v]: f32 = sum i: hz[n,i] * emb[v,i]\n"
+#define PAGE_TAIL "hz[n,i] = x[last[n],i]" PAGE_END
 
 static inline LgStatus page_compile(Page *p, const char *source, const char *file,
                                     const char *config, bool adapters) {

@@ -4,12 +4,11 @@
 static const PlanOptions cpu = {.backend = "cpu"};
 static const PlanOptions interp = {.backend = "interp"};
 
-/* Params are declared where a body reads them: a page must use all that it declares. */
+/* A page must use all that it makes: params are declared where a body reads them, and what stands
+ * behind a body's @ is added to what the logits read. */
 static const char *const params[][2] = {
-    {" w[", "param w[F, E] = \"w.weight\"\n"},
-    {" wt[", "param wt[E, F] = \"wt.weight\"\n"},
-    {" b[", "param b[F] = \"w.bias\"\n"},
-    {" wh[", "param wh[G*D, E] = \"wh.weight\"\n"},
+    {" w[", "param w[F, E] = \"w.weight\"\n"},      {" wt[", "param wt[E, F] = \"wt.weight\"\n"},
+    {" b[", "param b[F] = \"w.bias\"\n"},           {" wh[", "param wh[G*D, E] = \"wh.weight\"\n"},
     {" wo[", "param wo[E, G*D] = \"wo.weight\"\n"},
 };
 #define STATES "  state kc[B, S, G, D]\n  state vc[B, S, G, D]\n"
@@ -19,7 +18,9 @@ static void page_of(char *source, size_t size, const char *body) {
     for (size_t k = 0; k < sizeof params / sizeof params[0]; k++)
         if (strstr(body, params[k][0]))
             n += (size_t)snprintf(source + n, size - n, "%s", params[k][1]);
-    snprintf(source + n, size - n, "%s%s", body, PAGE_TAIL);
+    const char *use = strchr(body, '@');
+    snprintf(source + n, size - n, "%.*s%s%s%s%s", use ? (int)(use - body) : (int)strlen(body),
+             body, "hz[n,i] = x[last[n],i]", use ? " + " : "", use ? use + 1 : "", PAGE_END);
 }
 
 static void plan_of(Page *p, const char *body, const PlanOptions *o) {
@@ -63,7 +64,7 @@ static void elementwise_is_a_map_and_a_mean_a_reduce(void **state) {
     plan_of(&p,
             "y[t,i] = silu(x[t,i]) * 2\n"
             "z[t] = mean i: y[t,i]^2\n"
-            "u[t,i] = y[t,i] * rsqrt((mean j: y[t,j]^2) + 0.5)\n",
+            "u[t,i] = y[t,i] * rsqrt((mean j: y[t,j]^2) + 0.5)\n@z[last[n]] * u[last[n],i]",
             &cpu);
     assert_int_equal(stage_of(p.plan, "y", NULL)->op, STAGE_MAP);
     assert_int_equal(stage_of(p.plan, "z", NULL)->op, STAGE_REDUCE);
@@ -80,7 +81,7 @@ static void product_with_a_weight_is_a_matmul_whichever_factor_comes_first(void 
             "y[t,f] = sum i: x[t,i] * w[f,i]\n"
             "z[t,f] = (sum i:  w[f,i] * x[t,i]) + b[f]\n"
             "h[t,g,d] = sum i: x[t,i] * wh[g,d,i]\n"
-            "o[t,i] = sum g,d: h[t,g,d] * wo[i,g,d]\n",
+            "o[t,i] = sum g,d: h[t,g,d] * wo[i,g,d]\n@o[last[n],i] + y[last[n],0] + z[last[n],0]",
             &cpu);
     const StageMatmul *y = stage_of(p.plan, "y", NULL)->matmul;
     const StageMatmul *z = stage_of(p.plan, "z", NULL)->matmul;
@@ -101,40 +102,44 @@ static void product_with_a_weight_is_a_matmul_whichever_factor_comes_first(void 
 static void sum_of_values_stays_a_reduce(void **state) {
     Page p;
     (void)state;
-    plan_of(&p, "z[t] = sum i: x[t,i] * x[t,i]\n", &cpu);
+    plan_of(&p, "z[t] = sum i: x[t,i] * x[t,i]\n@z[last[n]]", &cpu);
     assert_int_equal(stage_of(p.plan, "z", NULL)->op, STAGE_REDUCE);
     page_clear(&p);
 }
 
 static void product_is_refused_with_the_reason(void **state) {
     (void)state;
-    refused("s[t] = mean i: x[t,i]\ny[t,f] = sum i: x[t,i] * w[f,i] * s[t]\n",
+    refused("s[t] = mean i: x[t,i]\ny[t,f] = sum i: x[t,i] * w[f,i] * s[t]\n@y[last[n],0]",
             "this sum has three factors (x, w, s); a matmul has two",
             "Name the product of two of them first.");
-    refused("y[t,f] = sum i: silu(x[t,i]) * w[f,i]\n", "a factor of this product is an expression",
-            "Name it first.");
-    refused("y[t,f] = sum i: x[t,i] * wt[i,f]\n", "the summed axes of wt are not its last ones",
-            "Declare it with them last.");
-    refused("y[t,f] = 2 * (sum i: x[t,i] * w[f,i])\n",
+    refused("y[t,f] = sum i: silu(x[t,i]) * w[f,i]\n@y[last[n],0]",
+            "a factor of this product is an expression", "Name it first.");
+    refused("y[t,f] = sum i: x[t,i] * wt[i,f]\n@y[last[n],0]",
+            "the summed axes of wt are not its last ones", "Declare it with them last.");
+    refused("y[t,f] = 2 * (sum i: x[t,i] * w[f,i])\n@y[last[n],0]",
             "a product with a weight is a whole right side", "Name the product first");
-    refused("y[t,d,g] = sum i: x[t,i] * wh[g,d,i]\n",
+    refused("y[t,d,g] = sum i: x[t,i] * wh[g,d,i]\n@y[last[n],0,0]",
             "the axes of y are not the rows of wh in their order", "then reorder it.");
-    refused("h[t,d in D,g in G] = x[t,0] * d * g\no[t,i] = sum g,d: h[t,d,g] * wo[i,g,d]\n",
+    refused("h[t,d in D,g in G] = x[t,0] * d * g\no[t,i] = sum g,d: h[t,d,g] * "
+            "wo[i,g,d]\n@o[last[n],i]",
             "the summed axes of h are not its last ones in the order of wo", "Store it");
-    refused("h[t,g in G,d in D] = x[t,0] * d * g\no[t,g,i] = sum d: h[t,g,d] * wo[i,g,d]\n",
+    refused("h[t,g in G,d in D] = x[t,0] * d * g\no[t,g,i] = sum d: h[t,g,d] * "
+            "wo[i,g,d]\n@o[last[n],0,i]",
             "what is summed of wo is not its last stored axis", "the whole of that axis");
-    refused("layer l in L {\n  h[t,g in G,d in D] = x[t,0] * d * g\n  x[t,i] += sum g,d: h[t,g,d] * "
-            "wo[i,g,d]\n}\n",
-            "a product is not added in place", "Name the product first, then add it.");
+    refused(
+        "layer l in L {\n  h[t,g in G,d in D] = x[t,0] * d * g\n  x[t,i] += sum g,d: h[t,g,d] * "
+        "wo[i,g,d]\n}\n",
+        "a product is not added in place", "Name the product first, then add it.");
 }
 
 #define ATTENTION(softmax, sum)                                                                    \
     "layer l in L {\n" STATES "  h[t,g,d] = sum i: x[t,i] * wh[g,d,i]\n"                           \
-    "  q[t,g,m in M,d] = h[t,g,d] * m\n"                                                                \
+    "  q[t,g,m in M,d] = h[t,g,d] * m\n"                                                           \
     "  kc[slot[t],pos[t],g,d] := h[t,g,d]\n"                                                       \
     "  vc[slot[t],pos[t],g,d] := h[t,g,d]\n"                                                       \
     "  " softmax "\n"                                                                              \
     "  " sum "\n"                                                                                  \
+    "  x[t,i] += (mean m: o[t,0,m,0])\n"                                                           \
     "}\n"
 #define SUM "o[t,g,m,d] = sum s <= pos[t]: p[t,g,m,s] * vc[slot[t],s,g,d]"
 #define SOFTMAX                                                                                    \
@@ -185,11 +190,6 @@ static void attention_is_refused_with_the_reason(void **state) {
     refused(
         ATTENTION("p[t,g,m,s] = softmax s <= pos[t]: (sum d: q[t,g,m,d] * kc[slot[t],s,g,d])", SUM),
         "its weights are never stored, so they keep f32", "Write : f32.");
-    refused(ATTENTION(SOFTMAX, "o[t,g,m] = mean d: q[t,g,m,d]"),
-            "no statement sums p over its positions", "Add o = sum s <= pos[t]: p * v.");
-    refused(
-        ATTENTION(SOFTMAX, SUM "\n  o2[t,g,m,d] = sum s <= pos[t]: p[t,g,m,s] * vc[slot[t],s,g,d]"),
-        "p is read twice", "one sum over positions only");
     refused(ATTENTION("p[t,g,m,s]: f32 = softmax s <= pos[t]: (sum d: q[t,g,m,d] * "
                       "kc[slot[t],s,g,d]) + s",
                       SUM),
@@ -198,20 +198,22 @@ static void attention_is_refused_with_the_reason(void **state) {
                       "kc[slot[t],s,g,d])",
                       "o[t,m,g,d] = sum s <= pos[t]: p[t,m,g,s] * vc[slot[t],s,g,d]"),
             "its axes are not those of q", "in one order");
-    refused(ATTENTION("r[t,g] = sum s <= pos[t]: kc[slot[t],s,g,0]", "o[t,g] = r[t,g]"),
+    refused(ATTENTION("r[t,g] = sum s <= pos[t]: kc[slot[t],s,g,0] * vc[slot[t],s,g,0]",
+                      "o[t,g,m in M,d] = r[t,g] * q[t,g,m,d]"),
             "over the run-time axis of s lifts as a pair only", "Accepted:");
 }
 
 static void experts_lift_and_the_cpu_says_what_it_lacks(void **state) {
     Page p;
     (void)state;
-    static const char body[] = "dim X = 4\ndim K = 2\n"
-                               "param wr[X, E] = \"r.weight\"\n"
-                               "param we[X, F, E] = \"e.{X}.weight\"\n"
-                               "rt[t,e]: f32 = sum i: x[t,i] * wr[e,i]\n"
-                               "route[t,e]: f32 = softmax e: rt[t,e]\n"
-                               "pick[t,j in K], gate[t,j in K]: f32 = topk e: route[t,e]\n"
-                               "fg[t,j,f] = sum i: x[t,i] * we[pick[t,j],f,i]\n";
+    static const char body[] =
+        "dim X = 4\ndim K = 2\n"
+        "param wr[X, E] = \"r.weight\"\n"
+        "param we[X, F, E] = \"e.{X}.weight\"\n"
+        "rt[t,e]: f32 = sum i: x[t,i] * wr[e,i]\n"
+        "route[t,e]: f32 = softmax e: rt[t,e]\n"
+        "pick[t,j in K], gate[t,j in K]: f32 = topk e: route[t,e]\n"
+        "fg[t,j,f] = sum i: x[t,i] * we[pick[t,j],f,i]\n@fg[last[n],0,0] * gate[last[n],0]";
     plan_of(&p, body, &interp);
     assert_int_equal(stage_of(p.plan, "route", NULL)->op, STAGE_SOFTMAX);
     assert_int_equal(stage_of(p.plan, "pick", NULL)->op, STAGE_TOPK);
