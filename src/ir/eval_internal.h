@@ -136,7 +136,6 @@ struct Eval {
     const int32_t *pages;
     int32_t pages_per_slot;
     const EvalStmt *running;
-    float *shadow; /* where a += that reads its own target writes; NULL */
     int64_t v[LANG_VARS_MAX];
 };
 
@@ -145,9 +144,8 @@ static inline double eval_round(const Eval *e, double x) {
 }
 
 /* eval_tree.c */
-LgStatus eval_build(Eval *e, LgError *err);     /* the trees of all statements */
-bool eval_reads(const EvalNode *n, int tensor); /* whether the tree refers to the tensor */
-void eval_prepare(Eval *e, EvalStmt *s);        /* strides of this step, caches emptied */
+LgStatus eval_build(Eval *e, LgError *err); /* the trees of all statements */
+void eval_prepare(Eval *e, EvalStmt *s);    /* strides of this step, caches emptied */
 int64_t eval_index(const Eval *e, const LangIndex *index);
 float *eval_ref_at(const Eval *e, const EvalRef *r); /* with e->v set; tensors of floats */
 double eval_ref_value(const Eval *e, const EvalRef *r);

@@ -1,6 +1,5 @@
 /* One statement, for every index on its left. */
 #include <math.h>
-#include <string.h>
 
 #include "base/float.h"
 #include "base/mem.h"
@@ -26,10 +25,7 @@ void eval_store(Eval *e, const EvalRef *target, double value) {
         t->i[at] = (int32_t)llrint(value);
         return;
     }
-    float *at = eval_ref_at(e, target);
-    if (e->shadow)
-        at = e->shadow + (at - t->f);
-    *at = (float)eval_store_round(t->store, value);
+    *eval_ref_at(e, target) = (float)eval_store_round(t->store, value);
 }
 
 LgStatus eval_scratch(Eval *e, size_t bytes) {
@@ -108,23 +104,6 @@ static LgStatus grow_vectors(Eval *e, EvalStmt *s) {
     return LG_OK;
 }
 
-/* `+=` adds to the old values all at once, also where its right side reads them. */
-static LgStatus run_loops(Eval *e, EvalStmt *s) {
-    const EvalTensor *t = &e->tensors[s->targets[0].tensor];
-    if (s->stmt->op != LANG_ADD_TO || !eval_reads(s->rhs, s->targets[0].tensor)) {
-        loop_level(e, s, 0);
-        return LG_OK;
-    }
-    size_t bytes = (size_t)t->elems * sizeof(float);
-    LG_TRY(eval_scratch(e, bytes));
-    e->shadow = e->scratch;
-    memcpy(e->shadow, t->f, bytes);
-    loop_level(e, s, 0);
-    memcpy(t->f, e->shadow, bytes);
-    e->shadow = NULL;
-    return LG_OK;
-}
-
 LgStatus eval_stmt(Eval *e, EvalStmt *s) {
     if (s->stmt->role == LANG_LORA_LOW)
         return LG_OK; /* the fold forms its lows */
@@ -134,5 +113,6 @@ LgStatus eval_stmt(Eval *e, EvalStmt *s) {
     if (s->bulk)
         return eval_bulk(e, s);
     LG_TRY(grow_vectors(e, s));
-    return run_loops(e, s);
+    loop_level(e, s, 0);
+    return LG_OK;
 }

@@ -215,13 +215,6 @@ static void find_single_reduce(EvalNode *n, EvalNode **found, int *count) {
     find_single_reduce(n->b, found, count);
 }
 
-bool eval_reads(const EvalNode *n, int tensor) {
-    if (!n)
-        return false;
-    return (n->kind == EXPR_REF && n->ref.tensor == tensor) || eval_reads(n->a, tensor) ||
-           eval_reads(n->b, tensor);
-}
-
 /* A matmul-like statement: every value needs one product of its own, over whole axes, and nothing
  * depends on an order of the values. */
 static void find_bulk(Eval *e, EvalStmt *s) {
@@ -231,9 +224,7 @@ static void find_bulk(Eval *e, EvalStmt *s) {
     const LangStmt *stmt = s->stmt;
     if (count != 1 || !n->dot || n->red != LANG_RED_SUM || n->dot_a == n->dot_b || n->dot_paged)
         return;
-    if (stmt->op == LANG_WRITE || eval_reads(s->rhs, s->targets[0].tensor))
-        return;
-    if (stmt->target_count != 1 || s->reduce_count != 1 ||
+    if (stmt->op == LANG_WRITE || stmt->target_count != 1 || s->reduce_count != 1 ||
         e->tensors[s->targets[0].tensor].store == EVAL_STORE_INT)
         return;
     for (int i = 0; i < stmt->var_count; i++)

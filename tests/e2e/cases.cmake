@@ -1,0 +1,18 @@
+# Reference outputs from elsewhere, for every back end. The larger sets are "long" and are skipped where they are not there.
+set(LG_SMOLLM2 "${CMAKE_SOURCE_DIR}/build/models/SmolLM2-135M-Instruct.Q4_1.gguf" CACHE FILEPATH
+  "SmolLM2-135M-Instruct as a GGUF, for the long tests")
+
+add_executable(e2e_golden tests/e2e/golden_main.c tests/e2e/golden.c)
+target_link_libraries(e2e_golden PRIVATE lg_lora)
+target_include_directories(e2e_golden PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(e2e_golden PRIVATE LG_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
+  LG_SHARED_DATA="${LG_SHARED_DATA}" LG_SMOLLM2="${LG_SMOLLM2}")
+foreach(backend interp cpu)
+  add_test(NAME e2e.golden_${backend} COMMAND e2e_golden ${backend} repo)
+  set_tests_properties(e2e.golden_${backend} PROPERTIES LABELS "e2e" TIMEOUT 600)
+  foreach(data tiny smollm2)
+    add_test(NAME e2e.golden_${backend}_${data} COMMAND e2e_golden ${backend} ${data})
+    set_tests_properties(e2e.golden_${backend}_${data} PROPERTIES LABELS "e2e;long" TIMEOUT 1200
+      SKIP_RETURN_CODE 77)
+  endforeach()
+endforeach()

@@ -1,0 +1,240 @@
+/* e2e_golden BACKEND SET: holds a back end ("interp", "cpu") to the reference outputs in the
+ * repository ("repo"), in the larger set of small models ("tiny") or of SmolLM2 ("smollm2").  With
+ * f32 stores the logits must be the reference's to rounding, and every id whose margin is clear of
+ * that; with bf16 stores every id of a wide margin, and of all ids nearly all. Exit: 0 held, 1 not,
+ * 77 the data is not there. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "tests/e2e/golden.h"
+
+#define SKIPPED 77
+#define PATH_MAX_BYTES 1024
+
+/* f32: how far the last logits may be off; f64: the same for the f64 interpreter, whose values are
+ * still stored as f32. bf16: ids of at least this margin must all agree; pooled, and of a single
+ * case, this share of the others must. */
+typedef struct Rules {
+    double f32_limit, f64_limit, sure_margin, pooled_share, case_share;
+} Rules;
+
+static const Rules tiny_rules = {2e-3, 5e-5, 0.5, 0.95, 0.90};
+static const Rules smollm2_rules = {4e-3, 5e-4, 1.0, 0.94, 0.90};
+
+typedef struct Entry {
+    const char *model;
+    const char *adapter; /* NULL: the base */
+    const char *only[4]; /* prompts; none: all */
+    bool may_refuse;     /* the loader may say that it does not serve this */
+} Entry;
+
+static const Entry tiny_entries[] = {
+    {"tiny-qwen3", NULL, {NULL}, false},
+    {"tiny-qwen3", "en-r8-all", {NULL}, false},
+    {"tiny-qwen3", "en-r8-all-fp16", {NULL}, false},
+    {"tiny-qwen3", "en-r8-all-fp32", {NULL}, false},
+    {"tiny-qwen3", "cpp-r16-rslora", {NULL}, false},
+    {"tiny-qwen3", "json-r4-qv", {NULL}, false},
+    {"tiny-qwen3", "layer1-q-only", {NULL}, false},
+    {"tiny-qwen3", "r1", {NULL}, false},
+    {"tiny-qwen3", "pattern", {NULL}, false},
+    {"tiny-qwen3", "pattern-overlap", {NULL}, false},
+    {"tiny-qwen3", "alpha0", {NULL}, false},
+    {"tiny-qwen3", "dora-r8", {NULL}, false},
+    {"tiny-qwen3", "embed-head", {NULL}, true},
+    {"tiny-qwen3", "lora-bias", {NULL}, true},
+    {"tiny-qwen3", "save-head", {NULL}, true},
+    {"tiny-qwen3", "save-norm", {NULL}, true},
+    {"tiny-qwen3", "chat-tokens", {NULL}, true},
+    {"tiny-llama", NULL, {NULL}, false},
+    {"tiny-llama", "en-r8-all", {NULL}, false},
+    {"tiny-llama", "cpp-r16", {NULL}, false},
+    /* only in the larger set */
+    {"tiny-qwen3-hd48", NULL, {NULL}, false},
+    {"tiny-qwen3-hd48", "en-r8-all", {NULL}, false},
+    {"tiny-qwen3-hd48", "cpp-r16", {NULL}, false},
+    {"mid-qwen3", NULL, {NULL}, false},
+    {"mid-qwen3", "en-r8-all", {NULL}, false},
+    {"mid-qwen3", "cpp-r16", {NULL}, false},
+    {NULL, NULL, {NULL}, false},
+};
+
+static const Entry smollm2_entries[] = {
+    {"smollm2", NULL, {"p5", "p64"}, false},     {"smollm2", "sql", {"sql0"}, false},
+    {"smollm2", "extract", {"extract0"}, false}, {"smollm2", "redact", {"redact0"}, false},
+    {"smollm2", "triage", {"triage0"}, false},   {NULL, NULL, {NULL}, false},
+};
+
+typedef struct Backend {
+    const char *name;
+    LgStatus (*open)(const RunnerOptions *o, Runner **out, LgError *err);
+    bool f64; /* the interpreter also runs in double */
+    int32_t chunk;
+} Backend;
+
+static const Backend backends[] = {
+    {"interp", runner_open_interp, true, 128},
+    {"cpu", runner_open_cpu, false, 128},
+};
+
+typedef struct Set {
+    const char *name;
+    const char *root;
+    const Entry *entries;
+    const Rules *rules;
+    const char *gguf; /* NULL: ROOT/models/MODEL */
+} Set;
+
+static const Set sets[] = {
+    {"repo", LG_TEST_DATA "/tiny", tiny_entries, &tiny_rules, NULL},
+    {"tiny", LG_SHARED_DATA "/tiny", tiny_entries, &tiny_rules, NULL},
+    {"smollm2", LG_SHARED_DATA "/smollm2", smollm2_entries, &smollm2_rules, LG_SMOLLM2},
+};
+
+typedef struct Pool {
+    int unsure, unsure_agree;
+    int ids, agree;
+    int cases, failed;
+} Pool;
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double share(int part, int whole) {
+    return whole ? (double)part / whole : 1;
+}
+
+/* f32 stores bind the logits; bf16 stores the ids. */
+static bool hold(const Rules *rules, const GoldenCase *c, const GoldenCount *n, bool store_f32,
+                 Pool *pool) {
+    bool held = n->sure_agree == n->sure;
+    if (store_f32 && !(n->last_diff <= rules->f32_limit))
+        held = false;
+    double agreed = share(n->agree, n->ids);
+    if (!store_f32) {
+        held &= agreed >= rules->case_share;
+        pool->unsure += n->ids - n->sure;
+        pool->unsure_agree += n->agree - n->sure_agree;
+        pool->ids += n->ids;
+        pool->agree += n->agree;
+    }
+    printf("%s %-32s %s  prompts %2d  ids %5d agree %6.2f %%  binding %5d agree %5d  last logits "
+           "%.2e\n",
+           held ? "ok  " : "FAIL", c->name, store_f32 ? "f32 " : "bf16", n->prompts, n->ids,
+           100 * agreed, n->sure, n->sure_agree, n->last_diff);
+    return held;
+}
+
+static LgStatus run_store(const Backend *b, const Set *set, const GoldenCase *c, bool store_f32,
+                          bool *held, Pool *pool, LgError *err) {
+    GoldenModel m;
+    Runner *r = NULL;
+    Adapter *adapter = NULL;
+    int32_t slot = -1;
+    GoldenCount count;
+    LG_TRY(golden_model_open(c->model, &m, err));
+    const RunnerOptions o = {.program = m.program, .binding = m.binding, .store_f32 = store_f32};
+    LgStatus status = b->open(&o, &r, err);
+    if (status == LG_OK && c->adapter) {
+        AdapterOptions ao = {.program = m.program, .binding = m.binding, .store_f32 = store_f32};
+        status = adapter_load(c->name, c->adapter, &ao, &adapter, err);
+        if (status == LG_OK)
+            status = r->ops->adapter_install(r, adapter_data(adapter), &slot, err);
+    }
+    if (status == LG_OK)
+        status = golden_run(c, r, slot, store_f32, b->chunk, &count, err);
+    if (status == LG_OK)
+        *held &= hold(set->rules, c, &count, store_f32, pool);
+    double diff = -1;
+    if (status == LG_OK && b->f64 && store_f32)
+        status = golden_run_f64(c, &m, &diff, err);
+    if (status == LG_OK && diff >= 0) {
+        bool close = diff <= set->rules->f64_limit;
+        printf("%s %-32s f64   p64 last logits %.2e\n", close ? "ok  " : "FAIL", c->name, diff);
+        *held &= close;
+    }
+    if (r)
+        r->ops->close(r);
+    adapter_destroy(adapter);
+    golden_model_close(&m);
+    return status;
+}
+
+static void run_entry(const Backend *b, const Set *set, const Entry *entry, Pool *pool) {
+    char name[256], model[PATH_MAX_BYTES], adapter[PATH_MAX_BYTES], goldens[PATH_MAX_BYTES],
+        prompts[PATH_MAX_BYTES];
+    const char *which = entry->adapter ? entry->adapter : "base";
+    bool one_model = set->gguf != NULL; /* then the folders have no level for it */
+    const char *slash = one_model ? "" : "/", *folder = one_model ? "" : entry->model;
+    snprintf(name, sizeof name, "%s/%s", entry->model, which);
+    snprintf(model, sizeof model, "%s/models/%s", set->root, entry->model);
+    snprintf(adapter, sizeof adapter, "%s/adapters%s%s/%s", set->root, slash, folder, which);
+    snprintf(goldens, sizeof goldens, "%s/goldens%s%s/%s", set->root, slash, folder, which);
+    snprintf(prompts, sizeof prompts, "%s/goldens/prompts.json", set->root);
+    GoldenCase c = {.name = name,
+                    .model = one_model ? set->gguf : model,
+                    .adapter = entry->adapter ? adapter : NULL,
+                    .goldens = goldens,
+                    .prompts = prompts,
+                    .last_limit = set->rules->f32_limit,
+                    .sure_margin = set->rules->sure_margin};
+    memcpy(c.only, entry->only, sizeof c.only);
+    if (!file_exists(c.model) && !file_is_dir(c.model))
+        return;
+    bool held = true;
+    for (int store_f32 = 1; store_f32 >= 0; store_f32--) {
+        LgError err = {0};
+        LgStatus status = run_store(b, set, &c, store_f32, &held, pool, &err);
+        if (status != LG_OK && entry->may_refuse) {
+            printf("ok   %-32s refused: %s\n", c.name, err.message);
+            return;
+        }
+        if (status != LG_OK) {
+            printf("FAIL %-32s %s\n", c.name, err.message);
+            held = false;
+        }
+    }
+    pool->cases++;
+    pool->failed += !held;
+}
+
+int main(int argc, char **argv) {
+    const Backend *b = NULL;
+    const Set *set = NULL;
+    for (size_t i = 0; argc >= 3 && i < sizeof backends / sizeof backends[0]; i++)
+        if (strcmp(argv[1], backends[i].name) == 0)
+            b = &backends[i];
+    for (size_t i = 0; argc >= 3 && i < sizeof sets / sizeof sets[0]; i++)
+        if (strcmp(argv[2], sets[i].name) == 0)
+            set = &sets[i];
+    if (!b || !set) {
+        fprintf(stderr, "use: e2e_golden interp|cpu repo|tiny|smollm2 [CASE]\n");
+        return 2;
+    }
+    double start = seconds();
+    Pool pool = {0};
+    for (const Entry *entry = set->entries; entry->model; entry++) {
+        const char *which = entry->adapter ? entry->adapter : "base";
+        if (argc < 4 || strstr(argv[3], entry->model))
+            if (argc < 5 || strcmp(argv[4], which) == 0)
+                run_entry(b, set, entry, &pool);
+    }
+    if (pool.cases == 0) {
+        printf("skipped: no data in %s\n", set->root);
+        return SKIPPED;
+    }
+    double unsure = share(pool.unsure_agree, pool.unsure);
+    double all = share(pool.agree, pool.ids);
+    bool pooled = all >= set->rules->pooled_share;
+    printf(
+        "%s %s %s: %d cases, %d failed; bf16: of %d ids %.2f %% agree, of the %d of small margin "
+        "%.2f %%; %.1f s\n",
+        pooled && !pool.failed ? "ok  " : "FAIL", b->name, set->name, pool.cases, pool.failed,
+        pool.ids, 100 * all, pool.unsure, 100 * unsure, seconds() - start);
+    return pooled && !pool.failed ? 0 : 1;
+}
