@@ -17,7 +17,7 @@
 
 static inline void put_le(Buf *b, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++)
-        buf_putc(b, (char)(unsigned char)(value >> (8 * i)));
+        buf_putc(b, (char)(unsigned char)(i < 8 ? value >> (8 * i) : 0));
 }
 
 static inline void put_pattern(Buf *b, size_t bytes) {
