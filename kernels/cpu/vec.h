@@ -90,6 +90,9 @@ LGP_INLINE LgpF8 lgp_f8_mul(LgpF8 a, LgpF8 b) {
 LGP_INLINE LgpF8 lgp_f8_fma(LgpF8 a, LgpF8 b, LgpF8 c) {
     return _mm256_fmadd_ps(a, b, c);
 }
+LGP_INLINE LgpF8 lgp_f8_div(LgpF8 a, LgpF8 b) {
+    return _mm256_div_ps(a, b);
+}
 /* The larger; b where they compare as neither (a NaN). */
 LGP_INLINE LgpF8 lgp_f8_max(LgpF8 a, LgpF8 b) {
     return _mm256_max_ps(a, b);
@@ -119,7 +122,7 @@ LGP_INLINE LgpF8 lgp_f8_load_s8(const void *p) {
 LGP_INLINE LgpF8 lgp_f8_load_f16(const void *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
-/* Lanes 0, 2, 4, … of 16 values become 0 to 7 and back: (even, odd) → (first eight, last eight). */
+/* Lanes at even and at odd places of 16 values → the first eight, the last eight. */
 LGP_INLINE void lgp_f8_zip(LgpF8 even, LgpF8 odd, LgpF8 *first, LgpF8 *last) {
     __m256 lo = _mm256_unpacklo_ps(even, odd), hi = _mm256_unpackhi_ps(even, odd);
     *first = _mm256_permute2f128_ps(lo, hi, 0x20);
@@ -174,6 +177,9 @@ LGP_INLINE LgpF8 lgp_f8_mul(LgpF8 x, LgpF8 y) {
 }
 LGP_INLINE LgpF8 lgp_f8_fma(LgpF8 x, LgpF8 y, LgpF8 z) {
     return (LgpF8){x.a * y.a + z.a, x.b * y.b + z.b};
+}
+LGP_INLINE LgpF8 lgp_f8_div(LgpF8 x, LgpF8 y) {
+    return (LgpF8){x.a / y.a, x.b / y.b};
 }
 LGP_INLINE LgpV4 lgp_v4_pick(LgpN4 mask, LgpV4 yes, LgpV4 no) {
     return (LgpV4)((mask & (LgpN4)yes) | (~mask & (LgpN4)no));
