@@ -190,7 +190,7 @@ static void judge(const Forcing *j, int32_t at, const float *logits) {
         if (logits[v] > logits[best])
             best = v;
     bool agree = best == f->want[at];
-    bool sure = f->margin[at] > (j->store_f32 ? 2 * j->c->last_limit : j->c->sure_margin);
+    bool sure = f->margin[at] >= (j->store_f32 ? 2 * j->c->last_limit : j->c->sure_margin);
     j->count->ids++;
     j->count->agree += agree;
     j->count->sure += sure;
