@@ -23,34 +23,35 @@ static bool as_good_as_absent(LgStr key, const ConfigValue *v) {
             lg_str_eq_c(v->string, "default"));
 }
 
-/* A nested object is absent where it has keys and all of them are. */
-static bool nested_absent(const Check *c, LgStr parent) {
-    bool any = false;
+typedef enum Nested { NESTED_NONE, NESTED_ABSENT, NESTED_LIVE } Nested;
+
+/* A nested object is its dotted keys, and absent where all of them are. */
+static Nested nested_state(const Check *c, LgStr parent) {
+    Nested state = NESTED_NONE;
     for (size_t i = 0; i < config_count(c->config); i++) {
         LgStr key = config_key(c->config, i);
         if (!is_below(key, parent))
             continue;
-        any = true;
         if (!as_good_as_absent(key, config_value(c->config, i)))
-            return false;
+            return NESTED_LIVE;
+        state = NESTED_ABSENT;
     }
-    return any;
+    return state;
 }
 
 const ConfigValue *check_key(Check *c, LgStr key) {
-    int i = key_index(c, key);
-    if (i < 0)
-        return NULL;
-    c->claimed[i] = true;
-    const ConfigValue *v = config_value(c->config, (size_t)i);
-    if (as_good_as_absent(key, v))
-        return NULL;
-    if (!nested_absent(c, key))
-        return v;
-    for (size_t k = 0; k < config_count(c->config); k++)
+    static const ConfigValue object = {.kind = CONFIG_BOOL, .boolean = true};
+    Nested nested = nested_state(c, key);
+    for (size_t k = 0; nested == NESTED_ABSENT && k < config_count(c->config); k++)
         if (is_below(config_key(c->config, k), key))
             c->claimed[k] = true;
-    return NULL;
+    int i = key_index(c, key);
+    if (i >= 0)
+        c->claimed[i] = true;
+    const ConfigValue *v = i >= 0 ? config_value(c->config, (size_t)i) : NULL;
+    if (nested == NESTED_ABSENT || (v && as_good_as_absent(key, v)))
+        return NULL;
+    return v ? v : nested == NESTED_LIVE ? &object : NULL;
 }
 
 bool fold_compare(const ConfigValue *found, const ConfigValue *wanted) {
