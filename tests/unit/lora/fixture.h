@@ -53,7 +53,8 @@ static inline LgStr layer_name(Arena *arena, LgStr module, int layer, const char
     const char *open = memchr(module.ptr, '{', module.len);
     if (open) {
         buf_append(&text, module.ptr, (size_t)(open - module.ptr));
-        buf_printf(&text, "%d%s", layer, open + 3);
+        buf_printf(&text, "%d", layer);
+        buf_str(&text, lg_str_sub(module, (size_t)(open + 3 - module.ptr), module.len));
     } else {
         buf_str(&text, module);
     }
