@@ -67,23 +67,20 @@ void emit_own(Emit *e) {
     buf_printf(e->out, "#line %d \"%s.c\"\n", e->line + 1, e->plan->provenance.model);
 }
 
-/* The text of a page may hold what would end a comment. */
-void emit_comment(Emit *e, const char *format, ...) {
-    Buf text;
-    buf_init(&text);
-    va_list args;
-    va_start(args, format);
-    append_format(&text, format, args);
-    va_end(args);
+/* The text of a page may hold what would end a comment, or begin another. */
+void emit_quote(Emit *e, const char *before, int line, LgStr text, const char *after) {
     indent(e);
-    buf_puts(e->out, "/* ");
+    buf_puts(e->out, before);
+    if (line)
+        buf_printf(e->out, "%d: ", line);
     for (size_t k = 0; k < text.len; k++) {
-        buf_putc(e->out, text.data[k]);
-        if (text.data[k] == '*' && k + 1 < text.len && text.data[k + 1] == '/')
+        char c = text.ptr[k], next = k + 1 < text.len ? text.ptr[k + 1] : ' ';
+        buf_putc(e->out, (unsigned char)c < ' ' ? ' ' : c);
+        if ((c == '*' && next == '/') || (c == '/' && next == '*'))
             buf_putc(e->out, ' ');
     }
-    buf_puts(e->out, " */\n");
-    buf_clear(&text);
+    buf_puts(e->out, after);
+    buf_putc(e->out, '\n');
 }
 
 /* Names of C and of the emitted text that a page's names must not hide. */

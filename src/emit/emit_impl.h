@@ -29,8 +29,8 @@ void emit_line(Emit *e, const char *format, ...) __attribute__((format(printf, 2
 void emit_code(Emit *e, int source, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Back to lines of the C file itself. */
 void emit_own(Emit *e);
-/* A comment of one line. */
-void emit_comment(Emit *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A line of the page (0: without its number) as a comment, or a part of one. */
+void emit_quote(Emit *e, const char *before, int line, LgStr text, const char *after);
 
 /* A C identifier for a tensor or an index; lives in the arena, NULL where memory failed. */
 const char *emit_tensor_name(Emit *e, int tensor);

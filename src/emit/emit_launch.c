@@ -64,11 +64,10 @@ void emit_launch_begin(Emit *e, int launch) {
     for (int k = 0; k < l->stage_count; k++) {
         const Stage *s = l->stages[k];
         if (s->attend)
-            emit_line(e, " *   %d: %.*s", s->attend->softmax->line,
-                      LG_STR_ARG(s->attend->softmax->text));
-        emit_line(e, " *   %d: %.*s", s->stmt->line, LG_STR_ARG(s->stmt->text));
+            emit_quote(e, " *   ", s->attend->softmax->line, s->attend->softmax->text, "");
+        emit_quote(e, " *   ", s->stmt->line, s->stmt->text, "");
         if (s->fold >= 0)
-            emit_line(e, " *      %.*s", LG_STR_ARG(e->p->stmts[s->fold].text));
+            emit_quote(e, " *      ", 0, e->p->stmts[s->fold].text, "");
     }
     emit_line(e, " */");
     emit_line(e, "static void launch_%d_%s(const LgpStep *step, int32_t thread%s) {", launch,
@@ -200,7 +199,7 @@ static LgStatus score_function(Emit *e, const Stage *s, int launch) {
     buf_init(&body);
     emit_expr(&x, a->score, &body);
     emit_line(e, "%s", "");
-    emit_comment(e, "%d: %.*s", a->softmax->line, LG_STR_ARG(a->softmax->text));
+    emit_quote(e, "/* ", a->softmax->line, a->softmax->text, " */");
     emit_line(e, "static void score_%d(float *scores, int32_t count) {", launch);
     e->indent++;
     emit_code(e, a->softmax->line, "for (int32_t k = 0; k < count; k++)");

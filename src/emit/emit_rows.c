@@ -492,7 +492,7 @@ static void emit_stmt(RowsEmit *r, const Stage *stage) {
     bool state = stage->op == STAGE_SCATTER;
     find_loops(&x);
     collect_hoists(&x, x.s->rhs, x.loop_count);
-    emit_comment(e, "%d: %.*s", x.s->line, LG_STR_ARG(x.s->text));
+    emit_quote(e, "/* ", x.s->line, x.s->text, " */");
     emit_line(e, "{");
     e->indent++;
     expand_tables(r, &x);
