@@ -13,12 +13,12 @@ typedef struct Arena {
 
 void arena_init(Arena *a);
 void arena_clear(Arena *a);
-void *arena_alloc(Arena *a, size_t bytes);                    /* zeroed, aligned to 16; NULL on failure */
+void *arena_alloc(Arena *a, size_t bytes); /* zeroed, aligned to 16; NULL on failure */
 void *arena_array(Arena *a, size_t count, size_t elem_bytes); /* the same, checks the product */
-/* A larger copy of an array of the arena (the old one stays until the arena ends): for growing lists. */
+/* A larger copy of an array of the arena, for growing lists; the old one stays until the end. */
 void *arena_grow(Arena *a, const void *old, size_t old_count, size_t new_count, size_t elem_bytes);
-char *arena_strdup(Arena *a, LgStr s);                        /* zero-terminated */
-LgStr arena_str(Arena *a, LgStr s);                           /* ptr NULL on failure */
+char *arena_strdup(Arena *a, LgStr s); /* zero-terminated */
+LgStr arena_str(Arena *a, LgStr s);    /* ptr NULL on failure */
 char *arena_printf(Arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define ARENA_NEW(arena, Type) ((Type *)arena_alloc((arena), sizeof(Type)))

@@ -1,4 +1,4 @@
-/* Files of the repository that the binary carries (tools/embed.py makes the tables at build time). */
+/* Files of the repository that the binary carries (tools/embed.py makes the tables). */
 #ifndef LG_BASE_EMBEDDED_H
 #define LG_BASE_EMBEDDED_H
 

@@ -16,9 +16,10 @@ void file_map_close(FileMap *m);
 
 LgStatus file_read(const char *path, size_t max_bytes, Buf *out, LgError *err);
 LgStatus file_write_atomic(const char *path, const void *data, size_t bytes, LgError *err);
-/* The path of the file `name` of the folder dir, links resolved, appended to an empty *path. Refuses (LG_BAD_INPUT) what is not a plain file
- * name (separators, "..", control characters) and a link that leads out of dir; but the layout of Hugging Face's
- * cache is known: .../snapshots/X/name may be a link into .../blobs.  LG_NOT_FOUND: no such file. */
+/* The path of the file `name` of the folder dir, links resolved, appended to an empty *path.
+ * Refuses (LG_BAD_INPUT) what is not a plain file name (separators, "..", control characters) and a
+ * link that leads out of dir; but the layout of Hugging Face's cache is known: .../snapshots/X/name
+ * may be a link into .../blobs.  LG_NOT_FOUND: no such file. */
 LgStatus file_inside(const char *dir, LgStr name, Buf *path, LgError *err);
 
 bool file_exists(const char *path);

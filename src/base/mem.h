@@ -1,4 +1,4 @@
-/* All heap memory of the project comes from here, so that one hook can make the N-th allocation fail. */
+/* All heap memory of the project comes from here: one hook can make the N-th allocation fail. */
 #ifndef LG_BASE_MEM_H
 #define LG_BASE_MEM_H
 
@@ -15,11 +15,13 @@ void lg_free(void *p);
 void *lg_alloc_aligned(size_t bytes);
 void lg_free_aligned(void *p);
 
-/* Test hook: the n-th allocation from now (1 = the next) fails, and so does every later one where `forever`;
- * n = 0 switches it off.  Returns how many allocations were made since the last call. Process-wide, thread-safe. */
+/* Test hook: the n-th allocation from now (1 = the next) fails, and so does every later one where
+ * `forever`; n = 0 switches it off.  Returns how many allocations were made since the last call.
+ * Process-wide, thread-safe. */
 long lg_alloc_fail_at(long n, int forever);
 
-/* Makes jansson and other libraries with process-wide hooks allocate here. Idempotent; call before any parsing. */
+/* Makes jansson and other libraries with process-wide hooks allocate here. Idempotent; call before
+ * any parsing. */
 void lg_mem_install_hooks(void);
 
 #endif

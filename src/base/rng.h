@@ -1,5 +1,5 @@
-/* A counter-based generator: a value depends on (seed, counter) alone, so that the same seed gives the same text
- * alone and in a crowd. */
+/* A counter-based generator: a value depends on (seed, counter) alone, so that the same seed gives
+ * the same text alone and in a crowd. */
 #ifndef LG_BASE_RNG_H
 #define LG_BASE_RNG_H
 

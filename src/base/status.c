@@ -7,6 +7,12 @@
 
 #include "base/utf8.h"
 
+#ifdef __clang_analyzer__
+#undef lg_fail
+#undef lg_fail_context
+#undef lg_fail_memory
+#endif
+
 typedef struct StatusRow {
     int http;
     const char *text;

@@ -42,7 +42,7 @@ LgStr lg_str_sub(LgStr s, size_t from, size_t len) {
         from = s.len;
     if (len > s.len - from)
         len = s.len - from;
-    return (LgStr){s.ptr ? s.ptr + from : NULL, len};
+    return (LgStr){from ? s.ptr + from : s.ptr, len}; /* an empty view may have no ptr */
 }
 
 /* cap counts the bytes before the closing zero; 0 means that data is the shared empty string, which

@@ -24,8 +24,9 @@ bool lg_str_ends(LgStr s, const char *suffix);
 int lg_str_cmp(LgStr a, LgStr b); /* bytewise */
 LgStr lg_str_sub(LgStr s, size_t from, size_t len);
 
-/* A growable byte buffer. After a failed allocation `failed` is set and every later append is a no-op, so that
- * a writer checks once at its end. data is always zero-terminated (and never NULL after buf_init). */
+/* A growable byte buffer. After a failed allocation `failed` is set and every later append is a
+ * no-op, so that a writer checks once at its end. data is always zero-terminated (and never NULL
+ * after buf_init). */
 typedef struct Buf {
     char *data;
     size_t len, cap;
@@ -41,12 +42,15 @@ void buf_puts(Buf *b, const char *s);
 void buf_putc(Buf *b, char c);
 void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 LgStr buf_view(const Buf *b);
-char *buf_take(Buf *b); /* the caller frees with lg_free; the buffer is empty after; NULL where failed */
+char *
+buf_take(Buf *b); /* the caller frees with lg_free; the buffer is empty after; NULL where failed */
 
-/* Appends s as the inside of a JSON string (escaped, without the quotes); bytes that are not UTF-8 become U+FFFD. */
+/* Appends s as the inside of a JSON string (escaped, without the quotes); bytes that are not UTF-8
+ * become U+FFFD. */
 void buf_json_escape(Buf *b, LgStr s);
 
-/* s with control characters escaped and cut to max bytes, for messages: names in files may hold anything. */
+/* s with control characters escaped and cut to max bytes, for messages: names in files may hold
+ * anything. */
 void buf_printable(Buf *b, LgStr s, size_t max);
 
 #endif

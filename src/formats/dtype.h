@@ -51,12 +51,14 @@ typedef struct DTypeInfo {
     const char *name;
     uint32_t block_elems, block_bytes;
     bool served;
-    /* Converts count elements (a multiple of block_elems) to f32, exactly as the format defines; NULL where not served. */
+    /* Converts count elements (a multiple of block_elems) to f32, exactly as the format defines;
+     * NULL where not served. */
     void (*to_f32)(const void *src, float *dst, size_t count);
 } DTypeInfo;
 
 const DTypeInfo *dtype_info(DType t);
-/* Bytes of a row of `elems` elements; false where elems is no multiple of the block or the product wraps. */
+/* Bytes of a row of `elems` elements; false where elems is no multiple of the block or the product
+ * wraps. */
 bool dtype_row_bytes(DType t, uint64_t elems, uint64_t *bytes);
 
 #endif

@@ -208,7 +208,8 @@ LgStatus gguf_parse(const unsigned char *data, size_t size, const char *what, Gg
         return lg_fail_memory(err);
     gguf_metadata_init(&g->metadata);
     g->tensors = tensor_set_create();
-    GgufCursor cursor = {.data = data, .size = size, .what = what, .err = err};
+    static const unsigned char nothing[1];
+    GgufCursor cursor = {.data = size ? data : nothing, .size = size, .what = what, .err = err};
     LgStatus status = g->tensors ? parse(&cursor, g) : lg_fail_memory(err);
     if (status == LG_OK)
         *out = g;

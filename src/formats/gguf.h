@@ -9,12 +9,14 @@ typedef struct Gguf Gguf;
 
 LgStatus gguf_open(const char *path, Gguf **out, LgError *err);
 /* Memory that outlives the Gguf: for fuzzing and tests. */
-LgStatus gguf_parse(const unsigned char *data, size_t size, const char *what, Gguf **out, LgError *err);
+LgStatus gguf_parse(const unsigned char *data, size_t size, const char *what, Gguf **out,
+                    LgError *err);
 void gguf_close(Gguf *g);
 
 /* Metadata. Scalars come as ConfigValue; arrays by the accessors below. NULL: absent. Borrowed. */
 const ConfigValue *gguf_get(const Gguf *g, const char *key);
-/* Arrays of strings (tokens, merges), of integers (token types) and of floats (scores); count 0 where absent or of another type. */
+/* Arrays of strings (tokens, merges), of integers (token types) and of floats (scores); count 0
+ * where absent or of another type. */
 size_t gguf_strings(const Gguf *g, const char *key, const LgStr **items);
 size_t gguf_ints(const Gguf *g, const char *key, const int32_t **items);
 size_t gguf_floats(const Gguf *g, const char *key, const float **items);

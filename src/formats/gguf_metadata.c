@@ -39,7 +39,7 @@ static LgStatus fail_end(GgufCursor *c) {
 bool gguf_take(GgufCursor *c, uint64_t bytes, const unsigned char **out) {
     if (bytes > c->size - c->at)
         return false;
-    *out = c->data ? c->data + c->at : NULL;
+    *out = c->data + c->at;
     c->at += (size_t)bytes;
     return true;
 }
@@ -94,16 +94,13 @@ void gguf_metadata_clear(GgufMetadata *m) {
 /* One value of a plain type at p. */
 static ConfigValue scalar_at(const unsigned char *p, ValueType type) {
     uint64_t raw = load_le(p, value_bytes[type]);
+    uint64_t sign = (uint64_t)1 << (8 * value_bytes[type] - 1);
     ConfigValue v = {.kind = CONFIG_INT};
     switch (type) {
     case VALUE_I8:
-        v.integer = (int8_t)raw;
-        break;
     case VALUE_I16:
-        v.integer = (int16_t)raw;
-        break;
     case VALUE_I32:
-        v.integer = (int32_t)raw;
+        v.integer = (int64_t)((raw ^ sign) - sign);
         break;
     case VALUE_F32:
         v.kind = CONFIG_REAL;

@@ -7,7 +7,7 @@
 #include "base/map.h"
 #include "base/status.h"
 
-/* at <= size always; a read that would pass the end fails with the offset. */
+/* data is not NULL and at <= size, always; a read that would pass the end fails with the offset. */
 typedef struct GgufCursor {
     const unsigned char *data;
     size_t size, at;

@@ -15,8 +15,8 @@ typedef struct Tensor {
     uint64_t shape[TENSOR_RANK_MAX]; /* outermost first: [rows, columns] for a linear */
     const unsigned char *data;       /* not aligned: read through memcpy or unaligned loads */
     uint64_t bytes;
-    /* llama.cpp stores the rows of q and k of Llama models in another order; 0: stored as named, otherwise the number
-     * of heads whose rows are interleaved. tensor_row undoes it. */
+    /* llama.cpp stores the rows of q and k of Llama models in another order; 0: stored as named,
+     * otherwise the number of heads whose rows are interleaved. tensor_row undoes it. */
     uint32_t rope_heads;
 } Tensor;
 
@@ -30,7 +30,7 @@ void tensor_row_f32(const Tensor *t, uint64_t row, float *out);
 typedef struct TensorSet TensorSet;
 size_t tensor_set_count(const TensorSet *s);
 const Tensor *tensor_set_at(const TensorSet *s, size_t index); /* file order */
-const Tensor *tensor_set_find(const TensorSet *s, LgStr name);  /* NULL: absent */
+const Tensor *tensor_set_find(const TensorSet *s, LgStr name); /* NULL: absent */
 void tensor_set_close(TensorSet *s);
 
 #endif
