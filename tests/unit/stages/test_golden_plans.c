@@ -20,6 +20,14 @@ static const Golden goldens[] = {
      "{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", "
      "\"attention_bias\": false, \"use_sliding_window\": false, " SMALL_DIMS "}",
      true},
+    {"llama.lg", "llama", "cpu",
+     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+     "\"attention_bias\": false, \"mlp_bias\": false, " SMALL_DIMS "}",
+     true},
+    {"llama.lg", "llama_no_adapters", "cpu",
+     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+     "\"attention_bias\": false, \"mlp_bias\": false, " SMALL_DIMS "}",
+     false},
 };
 
 static bool update;
