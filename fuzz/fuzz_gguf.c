@@ -9,10 +9,11 @@ static void touch_metadata(const Gguf *g) {
         const float *floats;
         const char *key = gguf_key(g, i).ptr;
         const ConfigValue *value = gguf_get(g, key);
-        size_t lists = (gguf_strings(g, key, &strings) > 0) + (gguf_ints(g, key, &ints) > 0) +
-                       (gguf_floats(g, key, &floats) > 0);
-        FUZZ_CHECK(lists <= (value ? 0 : 1));
-        for (size_t k = 0; k < gguf_strings(g, key, &strings); k++)
+        size_t in_strings = gguf_strings(g, key, &strings);
+        size_t in_ints = gguf_ints(g, key, &ints);
+        size_t in_floats = gguf_floats(g, key, &floats);
+        FUZZ_CHECK((value != NULL) + (in_strings > 0) + (in_ints > 0) + (in_floats > 0) <= 1);
+        for (size_t k = 0; k < in_strings; k++)
             FUZZ_CHECK(strings[k].ptr && strings[k].ptr[strings[k].len] == 0);
     }
 }

@@ -460,12 +460,9 @@ static void every_failed_allocation_is_reported(void **state) {
     }
 }
 
-/* The real file, where the build was told of it. */
+/* The real file, where it is there. */
 static void smollm2_reads_as_a_llama(void **state) {
     (void)state;
-#ifndef LG_SMOLLM2
-    skip();
-#else
     if (!file_exists(LG_SMOLLM2))
         skip();
     Checkpoint *c = open_ok(LG_SMOLLM2);
@@ -495,15 +492,11 @@ static void smollm2_reads_as_a_llama(void **state) {
     assert_int_equal(gguf_ints(checkpoint_gguf(c), "tokenizer.ggml.token_type", &types), 49152);
     assert_int_equal(types[2], 3);
     checkpoint_close(c);
-#endif
 }
 
 /* Hugging Face's embeddings of a prompt are the rows that we dequantise, to the bit. */
 static void smollm2_embeddings_are_the_references(void **state) {
     (void)state;
-#ifndef LG_SMOLLM2
-    skip();
-#else
     TensorSet *goldens = NULL;
     json_t *prompts = NULL;
     Buf text;
@@ -530,7 +523,6 @@ static void smollm2_embeddings_are_the_references(void **state) {
     json_decref(prompts);
     tensor_set_close(goldens);
     buf_clear(&text);
-#endif
 }
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_make, folder_remove)
