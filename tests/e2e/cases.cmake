@@ -6,7 +6,8 @@ add_executable(e2e_golden tests/e2e/golden_main.c tests/e2e/golden.c)
 target_link_libraries(e2e_golden PRIVATE lg_lora)
 target_include_directories(e2e_golden PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(e2e_golden PRIVATE LG_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
-  LG_SHARED_DATA="${LG_SHARED_DATA}" LG_SMOLLM2="${LG_SMOLLM2}")
+  LG_SHARED_DATA="${LG_SHARED_DATA}" LG_SMOLLM2="${LG_SMOLLM2}"
+  LG_TEST_CACHE="${CMAKE_BINARY_DIR}/test-programs")
 foreach(backend interp cpu)
   add_test(NAME e2e.golden_${backend} COMMAND e2e_golden ${backend} repo)
   set_tests_properties(e2e.golden_${backend} PROPERTIES LABELS "e2e" TIMEOUT 600)
