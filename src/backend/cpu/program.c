@@ -1,5 +1,8 @@
 #include "backend/cpu/program.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -33,6 +36,14 @@ typedef struct Build {
 
 /* ---- levels ---- */
 
+#if defined(__x86_64__)
+/* clang's __builtin_cpu_supports does not know the name in every version that builds this. */
+static bool cpu_has_f16c(void) {
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+#endif
+
 const char *level_missing(const char *level) {
     if (strcmp(level, "generic") == 0)
         return NULL;
@@ -44,7 +55,7 @@ const char *level_missing(const char *level) {
         return "AVX2";
     if (!__builtin_cpu_supports("fma"))
         return "FMA";
-    if (!__builtin_cpu_supports("f16c"))
+    if (!cpu_has_f16c())
         return "F16C";
     return NULL;
 #else
