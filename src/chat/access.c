@@ -204,7 +204,7 @@ static LgStatus slice_str(TplRun *r, LgStr s, const SliceRange *range, TplValue 
     LG_TRY(tpl_items(r, tpl_str(s), &chars, &count));
     buf_init(&text);
     int64_t at = range->start;
-    for (size_t i = 0; i < range->count; i++, at += i + 1 < range->count ? range->step : 0)
+    for (size_t i = 0; i < range->count; i++, at += i < range->count ? range->step : 0)
         buf_str(&text, chars[at].as.str);
     return tpl_take_str(r, &text, out);
 }
@@ -223,7 +223,7 @@ LgStatus tpl_slice(TplRun *r, TplValue v, const TplValue bounds[3], TplValue *ou
         return slice_str(r, v.as.str, &range, out);
     LG_TRY(tpl_new_seq(r, v.as.seq->kind, range.count, out));
     int64_t at = range.start;
-    for (size_t i = 0; i < range.count; i++, at += i + 1 < range.count ? range.step : 0)
+    for (size_t i = 0; i < range.count; i++, at += i < range.count ? range.step : 0)
         out->as.seq->items[i] = v.as.seq->items[at];
     return LG_OK;
 }

@@ -63,19 +63,14 @@ static LgStatus eval_slice(TplRun *r, const TplNode *n, TplValue *out) {
 
 static LgStatus call_method(TplRun *r, TplBound b, const TplArgs *args, TplValue *out) {
     TplValue argv[TPL_PARAMETERS_MAX];
-    if (!b.method->call)
-        return tpl_fail(r, "the method \"%s\" of a %s may not be called in a template",
-                        b.method->name, tpl_type_name(*b.self));
-    if (strcmp(b.method->parameters, "*") ==
-        0) { /* loop.cycle, loop.changed: any number, as one tuple */
-        LG_TRY(tpl_new_seq(r, TPL_TUPLE, args->count, &argv[0]));
-        for (size_t i = 0; i < args->count; i++)
-            argv[0].as.seq->items[i] = args->items[i];
-    } else {
-        LG_TRY(tpl_bind(r, "method", b.method->name, b.method->parameters, b.method->required, args,
-                        argv));
-    }
-    return b.method->call(r, *b.self, argv, out);
+    const TplMethod *m = b.method;
+    if (m->open)
+        return m->open(r, *b.self, args, out);
+    if (!m->call)
+        return tpl_fail(r, "the method \"%s\" of a %s may not be called in a template", m->name,
+                        tpl_type_name(*b.self));
+    LG_TRY(tpl_bind(r, "method", m->name, m->parameters, m->required, args, argv));
+    return m->call(r, *b.self, argv, out);
 }
 
 static LgStatus eval_call(TplRun *r, const TplNode *n, TplValue *out) {
@@ -125,6 +120,9 @@ static LgStatus eval_filter(TplRun *r, const TplNode *n, TplValue *out) {
     LG_TRY(tpl_eval(r, n->a, &self));
     LG_TRY(eval_arguments(r, n, &args));
     r->line = n->line;
+    if (!n->row.filter)
+        return tpl_fail(r, "the filter \"%.*s\" is not served",
+                        LG_STR_ARG(lg_str_sub(n->name, 0, 60)));
     return tpl_apply_filter(r, n->row.filter, self, &args, out);
 }
 
@@ -135,6 +133,9 @@ static LgStatus eval_test(TplRun *r, const TplNode *n, TplValue *out) {
     LG_TRY(tpl_eval(r, n->a, &self));
     LG_TRY(eval_arguments(r, n, &args));
     r->line = n->line;
+    if (!n->row.test)
+        return tpl_fail(r, "the test \"%.*s\" is not served",
+                        LG_STR_ARG(lg_str_sub(n->name, 0, 60)));
     LG_TRY(tpl_apply_test(r, n->row.test, self, &args, &result));
     *out = tpl_bool(result);
     return LG_OK;

@@ -244,6 +244,22 @@ static LgStatus exec_group(TplRun *r, const TplList *body, TplValue *text) {
     return LG_OK;
 }
 
+static LgStatus exec_with(TplRun *r, const TplNode *n) {
+    TplScope *outside = r->scope, *inside;
+    LG_TRY(tpl_push_scope(r, r->scope, &outside));
+    inside = r->scope;
+    for (size_t i = 0; i < n->items.count; i++) {
+        TplValue value;
+        r->scope = outside;
+        LG_TRY(tpl_eval(r, n->named.items[i], &value));
+        r->scope = inside;
+        LG_TRY(tpl_set_target(r, n->items.items[i], value));
+    }
+    LG_TRY(tpl_exec(r, &n->body));
+    r->scope = outside;
+    return LG_OK;
+}
+
 /* The filters of a block set, innermost first. */
 static LgStatus filter_text(TplRun *r, const TplNode *n, TplValue *text) {
     if (!n)
@@ -288,7 +304,11 @@ static LgStatus exec_node(TplRun *r, const TplNode *n) {
     case TPL_MACRO_OF:
         return exec_macro(r, n);
     case TPL_GROUP:
-        return exec_group(r, &n->body, NULL);
+        return exec_with(r, n);
+    case TPL_FILTERED:
+        LG_TRY(exec_group(r, &n->body, &value));
+        LG_TRY(filter_text(r, n->a, &value));
+        return tpl_print(r, value, r->out);
     default:
         r->flow = n->kind == TPL_BREAK ? TPL_FLOW_BREAK : TPL_FLOW_CONTINUE;
         return LG_OK;

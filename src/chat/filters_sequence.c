@@ -342,6 +342,8 @@ static LgStatus f_map(TplRun *r, TplValue self, const TplArgs *args, TplValue *o
     const TplFilter *f = NULL;
     size_t count;
     TplArgs rest = {0};
+    if (!tpl_truth(self)) /* none included: Jinja looks no further */
+        return tpl_new_seq(r, TPL_GENERATOR, 0, out);
     if (args->count) {
         LgStr name;
         LG_TRY(tpl_arg_str(r, args->items[0], "map: the name of a filter", &name));
@@ -372,6 +374,8 @@ static LgStatus choose(TplRun *r, TplValue self, const TplArgs *args, bool attri
     const TplTest *test = NULL;
     TplValue seq, value;
     TplArgs rest = {0};
+    if (!tpl_truth(self))
+        return tpl_new_seq(r, TPL_GENERATOR, 0, out);
     if (args->count < skip)
         return tpl_fail(r, "selectattr and rejectattr need the name of an attribute");
     if (args->count > skip) {

@@ -65,6 +65,7 @@ static LgStatus f_string(TplRun *r, TplValue self, const TplValue *argv, TplValu
     LgStr s;
     LG_TRY(tpl_text(r, self, &s));
     *out = tpl_str(s);
+    out->safe = self.kind == TPL_STR && self.safe;
     return LG_OK;
 }
 
@@ -108,11 +109,15 @@ static LgStatus f_indent(TplRun *r, TplValue self, const TplValue *argv, TplValu
     return tpl_take_str(r, &text, out);
 }
 
-static LgStatus f_same(TplRun *r, TplValue self, const TplValue *argv, TplValue *out) {
-    (void)r;
-    (void)argv;
-    *out = self;
+static LgStatus f_safe(TplRun *r, TplValue self, const TplValue *argv, TplValue *out) {
+    LG_TRY(f_string(r, self, argv, out));
+    out->safe = true;
     return LG_OK;
+}
+
+static LgStatus f_escape(TplRun *r, TplValue self, const TplValue *argv, TplValue *out) {
+    (void)argv;
+    return tpl_make_safe(r, self, out);
 }
 
 static LgStatus f_length(TplRun *r, TplValue self, const TplValue *argv, TplValue *out) {
@@ -311,7 +316,9 @@ const TplFilter tpl_text_filters[] = {
     {"string", "", 0, f_string, NULL},
     {"replace", "old new count", 2, f_replace, NULL},
     {"indent", "width first blank", 0, f_indent, NULL},
-    {"safe", "", 0, f_same, NULL},
+    {"safe", "", 0, f_safe, NULL},
+    {"escape", "", 0, f_escape, NULL},
+    {"e", "", 0, f_escape, NULL},
     {"length", "", 0, f_length, NULL},
     {"count", "", 0, f_length, NULL},
     {"default", "default_value boolean", 0, f_default, NULL},

@@ -32,14 +32,20 @@ const TplMethod *tpl_method_find(TplValueKind self, LgStr name) {
     return NULL;
 }
 
-bool tpl_method_is_served(LgStr name, Buf *known) {
+static bool is_listed(const TplMethod *table, const TplMethod *row) {
+    for (const TplMethod *m = table; m != row; m++)
+        if (strcmp(m->name, row->name) == 0)
+            return true;
+    return false;
+}
+
+bool tpl_method_is_known(LgStr name, Buf *known) {
     for (size_t t = 0; t < TABLES; t++) {
         for (const TplMethod *m = method_tables[t]; m->name; m++) {
-            if (!m->call)
-                continue;
             if (lg_str_eq_c(name, m->name))
                 return true;
-            buf_printf(known, "%s%s", known->len ? ", " : "", m->name);
+            if ((m->call || m->open) && !is_listed(method_tables[t], m))
+                buf_printf(known, "%s%s", known->len ? ", " : "", m->name);
         }
     }
     return false;

@@ -43,7 +43,9 @@ typedef struct TplMethod {
     const char *name;
     const char *parameters;
     int required;
-    TplFilterCall call; /* NULL: Python has it, templates may not call it */
+    TplFilterCall call;
+    TplFilterOpen
+        open; /* where call is NULL; both NULL: Python has it, templates may not call it */
 } TplMethod;
 
 typedef struct TplFunction {
@@ -58,8 +60,9 @@ const TplMethod *tpl_method_find(TplValueKind self, LgStr name);
 const TplFunction *tpl_function_find(LgStr name);
 void tpl_filter_names(Buf *out);
 void tpl_test_names(Buf *out);
-/* Whether some type has the method; else the names of those that are served go to known. */
-bool tpl_method_is_served(LgStr name, Buf *known);
+/* Whether some type has the method, called or not; else the names of those that are served go to
+ * known. */
+bool tpl_method_is_known(LgStr name, Buf *known);
 bool tpl_function_is_refused(LgStr name, Buf *known);
 
 /* Finds the parameters' values in args; what: "filter replace". */

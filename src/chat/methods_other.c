@@ -72,54 +72,57 @@ static LgStatus m_list_index(TplRun *r, TplValue self, const TplValue *argv, Tpl
     return tpl_fail(r, "index: the item is not in the list");
 }
 
-static LgStatus m_cycle(TplRun *r, TplValue self, const TplValue *argv, TplValue *out) {
-    const TplSeq *s = argv[0].as.seq;
-    if (!s->count)
+static LgStatus m_cycle(TplRun *r, TplValue self, const TplArgs *args, TplValue *out) {
+    if (!args->count)
         return tpl_fail(r, "loop.cycle: no items are given");
-    *out = s->items[self.as.loop->index % s->count];
+    *out = args->items[self.as.loop->index % args->count];
     return LG_OK;
 }
 
-static LgStatus m_changed(TplRun *r, TplValue self, const TplValue *argv, TplValue *out) {
+static LgStatus m_changed(TplRun *r, TplValue self, const TplArgs *args, TplValue *out) {
     TplLoop *loop = self.as.loop;
+    TplValue now;
     bool same = false;
+    LG_TRY(tpl_new_seq(r, TPL_TUPLE, args->count, &now));
+    for (size_t i = 0; i < args->count; i++)
+        now.as.seq->items[i] = args->items[i];
     if (loop->last_change)
-        LG_TRY(tpl_equal(r, *loop->last_change, argv[0], &same));
+        LG_TRY(tpl_equal(r, *loop->last_change, now, &same));
     if (!loop->last_change)
         loop->last_change = ARENA_NEW(&r->arena, TplValue);
     if (!loop->last_change)
         return tpl_fail_memory(r);
-    *loop->last_change = argv[0];
+    *loop->last_change = now;
     *out = tpl_bool(!same);
     return LG_OK;
 }
 
 const TplMethod tpl_other_methods[] = {
-    {TPL_DICT, "get", "key default", 1, m_get},
-    {TPL_DICT, "keys", "", 0, m_keys},
-    {TPL_DICT, "values", "", 0, m_values},
-    {TPL_DICT, "items", "", 0, m_items},
-    {TPL_DICT, "copy", "", 0, m_copy},
-    {TPL_DICT, "clear", "", 0,
+    {TPL_DICT, "get", "key default", 1, m_get, NULL},
+    {TPL_DICT, "keys", "", 0, m_keys, NULL},
+    {TPL_DICT, "values", "", 0, m_values, NULL},
+    {TPL_DICT, "items", "", 0, m_items, NULL},
+    {TPL_DICT, "copy", "", 0, m_copy, NULL},
+    {TPL_DICT, "clear", "", 0, NULL,
      NULL}, /* those that change a dict or list: sandboxed templates have no use of them */
-    {TPL_DICT, "pop", "", 0, NULL},
-    {TPL_DICT, "popitem", "", 0, NULL},
-    {TPL_DICT, "setdefault", "", 0, NULL},
-    {TPL_DICT, "update", "", 0, NULL},
-    {TPL_DICT, "fromkeys", "", 0, NULL},
-    {TPL_SEQ, "count", "value", 1, m_list_count},
-    {TPL_SEQ, "index", "value", 1, m_list_index},
-    {TPL_SEQ, "copy", "", 0, m_copy},
-    {TPL_SEQ, "append", "", 0, NULL},
-    {TPL_SEQ, "extend", "", 0, NULL},
-    {TPL_SEQ, "insert", "", 0, NULL},
-    {TPL_SEQ, "pop", "", 0, NULL},
-    {TPL_SEQ, "remove", "", 0, NULL},
-    {TPL_SEQ, "reverse", "", 0, NULL},
-    {TPL_SEQ, "sort", "", 0, NULL},
-    {TPL_SEQ, "clear", "", 0, NULL},
-    {TPL_LOOP, "cycle", "*", 0, m_cycle},
-    {TPL_LOOP, "changed", "*", 0, m_changed},
+    {TPL_DICT, "pop", "", 0, NULL, NULL},
+    {TPL_DICT, "popitem", "", 0, NULL, NULL},
+    {TPL_DICT, "setdefault", "", 0, NULL, NULL},
+    {TPL_DICT, "update", "", 0, NULL, NULL},
+    {TPL_DICT, "fromkeys", "", 0, NULL, NULL},
+    {TPL_SEQ, "count", "value", 1, m_list_count, NULL},
+    {TPL_SEQ, "index", "value", 1, m_list_index, NULL},
+    {TPL_SEQ, "copy", "", 0, m_copy, NULL},
+    {TPL_SEQ, "append", "", 0, NULL, NULL},
+    {TPL_SEQ, "extend", "", 0, NULL, NULL},
+    {TPL_SEQ, "insert", "", 0, NULL, NULL},
+    {TPL_SEQ, "pop", "", 0, NULL, NULL},
+    {TPL_SEQ, "remove", "", 0, NULL, NULL},
+    {TPL_SEQ, "reverse", "", 0, NULL, NULL},
+    {TPL_SEQ, "sort", "", 0, NULL, NULL},
+    {TPL_SEQ, "clear", "", 0, NULL, NULL},
+    {TPL_LOOP, "cycle", "", 0, NULL, m_cycle},
+    {TPL_LOOP, "changed", "", 0, NULL, m_changed},
     {0},
 };
 

@@ -371,35 +371,94 @@ static LgStatus m_islower(TplRun *r, TplValue self, const TplValue *argv, TplVal
     return LG_OK;
 }
 
+/* The field at s.ptr[*at], behind its {: its value as text. Names and positions are served,
+ * conversions and widths not. */
+static LgStatus format_field(TplRun *r, LgStr s, size_t *at, size_t *next, const TplArgs *args,
+                             LgStr *out) {
+    size_t close = tpl_find(s, LG_STR("}"), *at);
+    if (close == SIZE_MAX)
+        return tpl_fail(r, "format: a { without its }");
+    LgStr name = lg_str_sub(s, *at, close - *at);
+    *at = close + 1;
+    bool number = tpl_all_of(name, TPL_DECIMAL) && name.len < 6;
+    if (name.len == 0 || number) {
+        size_t index = name.len ? 0 : (*next)++;
+        for (size_t i = 0; i < name.len; i++)
+            index = index * 10 + (size_t)(name.ptr[i] - '0');
+        if (index >= args->count)
+            return tpl_fail(r, "format: field %zu, %zu arguments", index, args->count);
+        return tpl_text(r, args->items[index], out);
+    }
+    for (size_t i = 0; i < args->named_count; i++)
+        if (lg_str_eq(args->names[i], name))
+            return tpl_text(r, args->named[i], out);
+    return tpl_fail(r,
+                    "format: the field {%.*s} is not served; {}, {0} and {name} of an argument are",
+                    LG_STR_ARG(lg_str_sub(name, 0, 60)));
+}
+
+static LgStatus format(TplRun *r, LgStr s, const TplArgs *args, Buf *out) {
+    size_t next = 0, i = 0;
+    while (i < s.len) {
+        char c = s.ptr[i++];
+        bool twice = i < s.len && s.ptr[i] == c;
+        if ((c == '{' || c == '}') && !twice) {
+            LgStr text;
+            if (c == '}')
+                return tpl_fail(r, "format: a } without its {");
+            LG_TRY(format_field(r, s, &i, &next, args, &text));
+            buf_str(out, text);
+            LG_TRY(tpl_step(r, 1 + text.len / 64));
+            LG_TRY(tpl_check_text(r, out));
+            continue;
+        }
+        i += c == '{' || c == '}';
+        buf_putc(out, c);
+    }
+    return LG_OK;
+}
+
+static LgStatus m_format(TplRun *r, TplValue self, const TplArgs *args, TplValue *out) {
+    Buf text;
+    LG_TRY(tpl_step(r, self.as.str.len / 16));
+    buf_init(&text);
+    LgStatus status = format(r, self.as.str, args, &text);
+    if (status == LG_OK)
+        return tpl_take_str(r, &text, out);
+    buf_clear(&text);
+    return status;
+}
+
 const TplMethod tpl_string_methods[] = {
-    {TPL_STR, "strip", "chars", 0, m_strip},
-    {TPL_STR, "lstrip", "chars", 0, m_lstrip},
-    {TPL_STR, "rstrip", "chars", 0, m_rstrip},
-    {TPL_STR, "split", "sep maxsplit", 0, m_split},
-    {TPL_STR, "rsplit", "sep maxsplit", 0, m_rsplit},
-    {TPL_STR, "splitlines", "keepends", 0, m_splitlines},
-    {TPL_STR, "partition", "sep", 1, m_partition},
-    {TPL_STR, "rpartition", "sep", 1, m_rpartition},
-    {TPL_STR, "startswith", "prefix", 1, m_startswith},
-    {TPL_STR, "endswith", "suffix", 1, m_endswith},
-    {TPL_STR, "removeprefix", "prefix", 1, m_removeprefix},
-    {TPL_STR, "removesuffix", "suffix", 1, m_removesuffix},
-    {TPL_STR, "upper", "", 0, m_upper},
-    {TPL_STR, "lower", "", 0, m_lower},
-    {TPL_STR, "title", "", 0, m_title},
-    {TPL_STR, "capitalize", "", 0, m_capitalize},
-    {TPL_STR, "replace", "old new count", 2, m_replace},
-    {TPL_STR, "find", "sub", 1, m_find},
-    {TPL_STR, "rfind", "sub", 1, m_rfind},
-    {TPL_STR, "index", "sub", 1, m_index},
-    {TPL_STR, "count", "sub", 1, m_count},
-    {TPL_STR, "join", "iterable", 1, m_join},
-    {TPL_STR, "isdigit", "", 0, m_isdigit},
-    {TPL_STR, "isdecimal", "", 0, m_isdecimal},
-    {TPL_STR, "isalpha", "", 0, m_isalpha},
-    {TPL_STR, "isalnum", "", 0, m_isalnum},
-    {TPL_STR, "isspace", "", 0, m_isspace},
-    {TPL_STR, "isupper", "", 0, m_isupper},
-    {TPL_STR, "islower", "", 0, m_islower},
+    {TPL_STR, "strip", "chars", 0, m_strip, NULL},
+    {TPL_STR, "lstrip", "chars", 0, m_lstrip, NULL},
+    {TPL_STR, "rstrip", "chars", 0, m_rstrip, NULL},
+    {TPL_STR, "split", "sep maxsplit", 0, m_split, NULL},
+    {TPL_STR, "rsplit", "sep maxsplit", 0, m_rsplit, NULL},
+    {TPL_STR, "splitlines", "keepends", 0, m_splitlines, NULL},
+    {TPL_STR, "partition", "sep", 1, m_partition, NULL},
+    {TPL_STR, "rpartition", "sep", 1, m_rpartition, NULL},
+    {TPL_STR, "startswith", "prefix", 1, m_startswith, NULL},
+    {TPL_STR, "endswith", "suffix", 1, m_endswith, NULL},
+    {TPL_STR, "removeprefix", "prefix", 1, m_removeprefix, NULL},
+    {TPL_STR, "removesuffix", "suffix", 1, m_removesuffix, NULL},
+    {TPL_STR, "upper", "", 0, m_upper, NULL},
+    {TPL_STR, "lower", "", 0, m_lower, NULL},
+    {TPL_STR, "title", "", 0, m_title, NULL},
+    {TPL_STR, "capitalize", "", 0, m_capitalize, NULL},
+    {TPL_STR, "replace", "old new count", 2, m_replace, NULL},
+    {TPL_STR, "find", "sub", 1, m_find, NULL},
+    {TPL_STR, "rfind", "sub", 1, m_rfind, NULL},
+    {TPL_STR, "index", "sub", 1, m_index, NULL},
+    {TPL_STR, "count", "sub", 1, m_count, NULL},
+    {TPL_STR, "join", "iterable", 1, m_join, NULL},
+    {TPL_STR, "format", "", 0, NULL, m_format},
+    {TPL_STR, "isdigit", "", 0, m_isdigit, NULL},
+    {TPL_STR, "isdecimal", "", 0, m_isdecimal, NULL},
+    {TPL_STR, "isalpha", "", 0, m_isalpha, NULL},
+    {TPL_STR, "isalnum", "", 0, m_isalnum, NULL},
+    {TPL_STR, "isspace", "", 0, m_isspace, NULL},
+    {TPL_STR, "isupper", "", 0, m_isupper, NULL},
+    {TPL_STR, "islower", "", 0, m_islower, NULL},
     {0},
 };

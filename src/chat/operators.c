@@ -180,6 +180,17 @@ static bool is_list(TplValue v) {
     return v.kind == TPL_SEQ && v.as.seq->kind <= TPL_TUPLE;
 }
 
+static LgStatus add_texts(TplRun *r, TplValue a, TplValue b, TplValue *out) {
+    bool safe = a.safe || b.safe;
+    if (safe) {
+        LG_TRY(tpl_make_safe(r, a, &a));
+        LG_TRY(tpl_make_safe(r, b, &b));
+    }
+    LG_TRY(join(r, a.as.str, b.as.str, out));
+    out->safe = safe;
+    return LG_OK;
+}
+
 LgStatus tpl_binary(TplRun *r, TplOp op, TplValue a, TplValue b, TplValue *out) {
     if (op == TPL_CONCAT) {
         LgStr left, right;
@@ -192,7 +203,7 @@ LgStatus tpl_binary(TplRun *r, TplOp op, TplValue a, TplValue b, TplValue *out) 
     if (tpl_is_number(a) && tpl_is_number(b))
         return reals(r, op, tpl_real(a), tpl_real(b), out);
     if (op == TPL_ADD && a.kind == TPL_STR && b.kind == TPL_STR)
-        return join(r, a.as.str, b.as.str, out);
+        return add_texts(r, a, b, out);
     if (op == TPL_ADD && is_list(a) && is_list(b) && a.as.seq->kind == b.as.seq->kind)
         return add_seqs(r, a.as.seq, b.as.seq, out);
     if (op == TPL_MUL && (a.kind == TPL_STR || is_list(a)) && tpl_is_integer(b))

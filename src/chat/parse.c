@@ -1,6 +1,7 @@
 /* Statements. What is no statement of the subset is refused with the list of those that are. */
 #include <string.h>
 
+#include "chat/library.h"
 #include "chat/parser.h"
 
 static LgStatus parse_body(TplParser *p, TplList *out, const char *const *ends);
@@ -122,7 +123,9 @@ static LgStatus parse_if(TplParser *p, TplNode *node) {
     for (;;) {
         LG_TRY(tpl_parse_tuple(p, false, &node->a));
         LG_TRY(expect_block_end(p));
+        p->branches++;
         LG_TRY(parse_body(p, &node->body, ends));
+        p->branches--;
         if (!tpl_at_name(p, "elif"))
             break;
         TplNode *next;
@@ -133,7 +136,9 @@ static LgStatus parse_if(TplParser *p, TplNode *node) {
     }
     if (tpl_skip_name(p, "else")) {
         LG_TRY(expect_block_end(p));
+        p->branches++;
         LG_TRY(parse_body(p, &node->other, last));
+        p->branches--;
     }
     return expect_end(p, "endif");
 }
@@ -214,6 +219,36 @@ static LgStatus parse_macro(TplParser *p, TplNode *node) {
     return LG_OK;
 }
 
+/* {% filter upper %}: the body's text, filtered. */
+static LgStatus parse_filter(TplParser *p, TplNode *node) {
+    static const char *const ends[] = {"endfilter", NULL};
+    node->kind = TPL_FILTERED;
+    LG_TRY(tpl_parse_filter(p, NULL, &node->a));
+    LG_TRY(tpl_parse_filters(p, node->a, &node->a));
+    LG_TRY(expect_block_end(p));
+    LG_TRY(parse_body(p, &node->body, ends));
+    return expect_end(p, "endfilter");
+}
+
+/* {% with a = 1, b = 2 %}: the values are evaluated outside of the block. */
+static LgStatus parse_with(TplParser *p, TplNode *node) {
+    static const char *const ends[] = {"endwith", NULL};
+    node->kind = TPL_GROUP;
+    while (tpl_token(p)->kind != TPL_TOK_BLOCK_END) {
+        const TplNode *part;
+        if (node->items.count)
+            LG_TRY(tpl_expect_op(p, ","));
+        LG_TRY(tpl_parse_target(p, false, &part));
+        LG_TRY(tpl_append(p, &node->items, part));
+        LG_TRY(tpl_expect_op(p, "="));
+        LG_TRY(tpl_parse_expression(p, true, &part));
+        LG_TRY(tpl_append(p, &node->named, part));
+    }
+    LG_TRY(expect_block_end(p));
+    LG_TRY(parse_body(p, &node->body, ends));
+    return expect_end(p, "endwith");
+}
+
 /* Marks what the assistant wrote, for training masks; its text is rendered as it stands. */
 static LgStatus parse_generation(TplParser *p, TplNode *node) {
     static const char *const ends[] = {"endgeneration", NULL};
@@ -243,13 +278,10 @@ static LgStatus parse_continue(TplParser *p, TplNode *node) {
 static const struct {
     const char *word;
     LgStatus (*parse)(TplParser *p, TplNode *node);
-} statements[] = {{"if", parse_if},
-                  {"for", parse_for},
-                  {"set", parse_set},
-                  {"macro", parse_macro},
-                  {"break", parse_break},
-                  {"continue", parse_continue},
-                  {"generation", parse_generation}};
+} statements[] = {
+    {"if", parse_if},         {"for", parse_for},     {"set", parse_set},
+    {"macro", parse_macro},   {"break", parse_break}, {"continue", parse_continue},
+    {"filter", parse_filter}, {"with", parse_with},   {"generation", parse_generation}};
 
 static LgStatus parse_statement(TplParser *p, TplList *out) {
     TplNode *node;
@@ -260,8 +292,8 @@ static LgStatus parse_statement(TplParser *p, TplList *out) {
         LG_TRY(tpl_append(p, out, node));
         return statements[i].parse(p, node);
     }
-    return tpl_fail_token(
-        p, "a statement (if, for, set, macro, break, continue, generation, raw are served)");
+    return tpl_fail_token(p, "a statement (served: if, for, set, macro, filter, with, break, "
+                             "continue, generation, raw)");
 }
 
 static LgStatus parse_print(TplParser *p, TplList *out) {
@@ -317,8 +349,24 @@ static LgStatus parse_body(TplParser *p, TplList *out, const char *const *ends) 
     }
 }
 
+static LgStatus fail_unknown(const TplParser *p) {
+    Buf known;
+    buf_init(&known);
+    if (p->unknown_test)
+        tpl_test_names(&known);
+    else
+        tpl_filter_names(&known);
+    LgStatus status = tpl_fail_at(p->err, p->tokens.source, p->unknown->offset,
+                                  "the %s \"%.*s\" is not served; served: %s",
+                                  p->unknown_test ? "test" : "filter",
+                                  LG_STR_ARG(lg_str_sub(p->unknown->text, 0, 60)), known.data);
+    buf_clear(&known);
+    return status;
+}
+
 LgStatus tpl_parse(Arena *arena, LgStr source, TplList *out, LgError *err) {
     TplParser p = {.arena = arena, .err = err};
     LG_TRY(tpl_lex(arena, source, &p.tokens, err));
-    return parse_body(&p, out, NULL);
+    LG_TRY(parse_body(&p, out, NULL));
+    return p.unknown ? fail_unknown(&p) : LG_OK;
 }

@@ -142,15 +142,19 @@ static LgStatus parse_or(TplParser *p, const TplNode **out) {
 LgStatus tpl_parse_expression(TplParser *p, bool conditional, const TplNode **out) {
     LG_TRY(tpl_enter(p));
     const TplNode *value;
+    const TplToken *unknown = p->unknown;
     LG_TRY(parse_or(p, &value));
     while (conditional && tpl_at_name(p, "if")) {
         TplNode *node;
         LG_TRY(tpl_node(p, TPL_CONDITION, &node));
         p->at++;
+        p->unknown = unknown; /* what was read is a branch */
         node->b = value;
         LG_TRY(parse_or(p, &node->a));
+        p->branches++;
         if (tpl_skip_name(p, "else"))
             LG_TRY(tpl_parse_expression(p, true, &node->c));
+        p->branches--;
         value = node;
     }
     tpl_leave(p);
@@ -361,7 +365,7 @@ static LgStatus parse_call(TplParser *p, const TplNode *callee, const TplNode **
     Buf known;
     buf_init(&known);
     LgStatus status = LG_OK;
-    if (callee->kind == TPL_ATTRIBUTE && !tpl_method_is_served(callee->name, &known))
+    if (callee->kind == TPL_ATTRIBUTE && !tpl_method_is_known(callee->name, &known))
         status = tpl_fail_at(p->err, p->tokens.source, offset,
                              "the method \"%.*s\" is not served; served: %s",
                              LG_STR_ARG(lg_str_sub(callee->name, 0, 60)), known.data);
@@ -443,29 +447,35 @@ static LgStatus parse_postfix(TplParser *p, const TplNode *value, const TplNode 
     return LG_OK;
 }
 
+/* As in Jinja: in a branch an unknown filter or test is an error when it is reached, elsewhere of
+ * the whole template. */
+static void note_unknown(TplParser *p, const TplToken *name, bool test) {
+    if (p->branches || p->unknown)
+        return;
+    p->unknown = name;
+    p->unknown_test = test;
+}
+
+/* A filter's name and arguments, behind the |. */
+LgStatus tpl_parse_filter(TplParser *p, const TplNode *value, const TplNode **out) {
+    TplNode *node;
+    const TplToken *name;
+    LG_TRY(tpl_node(p, TPL_FILTER, &node));
+    LG_TRY(tpl_expect_name(p, &name));
+    node->a = value;
+    node->name = name->text;
+    node->row.filter = tpl_filter_find(name->text);
+    if (!node->row.filter)
+        note_unknown(p, name, false);
+    if (tpl_at_op(p, "("))
+        LG_TRY(parse_arguments(p, node));
+    *out = node;
+    return LG_OK;
+}
+
 LgStatus tpl_parse_filters(TplParser *p, const TplNode *value, const TplNode **out) {
-    while (tpl_skip_op(p, "|")) {
-        TplNode *node;
-        const TplToken *name;
-        LG_TRY(tpl_node(p, TPL_FILTER, &node));
-        LG_TRY(tpl_expect_name(p, &name));
-        node->a = value;
-        node->name = name->text;
-        node->row.filter = tpl_filter_find(name->text);
-        if (!node->row.filter) {
-            Buf known;
-            buf_init(&known);
-            tpl_filter_names(&known);
-            LgStatus status = tpl_fail_at(p->err, p->tokens.source, name->offset,
-                                          "the filter \"%.*s\" is not served; served: %s",
-                                          LG_STR_ARG(lg_str_sub(name->text, 0, 60)), known.data);
-            buf_clear(&known);
-            return status;
-        }
-        if (tpl_at_op(p, "("))
-            LG_TRY(parse_arguments(p, node));
-        value = node;
-    }
+    while (tpl_skip_op(p, "|"))
+        LG_TRY(tpl_parse_filter(p, value, &value));
     *out = value;
     return LG_OK;
 }
@@ -490,16 +500,8 @@ static LgStatus parse_test(TplParser *p, const TplNode *value, const TplNode **o
     node->name = name->text;
     node->row.test = tpl_test_find(name->text);
     *out = node;
-    if (!node->row.test) {
-        Buf known;
-        buf_init(&known);
-        tpl_test_names(&known);
-        LgStatus status = tpl_fail_at(p->err, p->tokens.source, name->offset,
-                                      "the test \"%.*s\" is not served; served: %s",
-                                      LG_STR_ARG(lg_str_sub(name->text, 0, 60)), known.data);
-        buf_clear(&known);
-        return status;
-    }
+    if (!node->row.test)
+        note_unknown(p, name, true);
     if (tpl_at_op(p, "(")) {
         LG_TRY(parse_arguments(p, node));
     } else if (at_bare_argument(p)) {

@@ -9,7 +9,11 @@ typedef struct TplParser {
     TplTokens tokens;
     size_t at;
     size_t nesting;
-    size_t loops; /* that are open around the statement, in its macro */
+    size_t loops;            /* that are open around the statement, in its macro */
+    size_t branches;         /* open ones: what may never be reached */
+    const TplToken *unknown; /* the first filter or test outside of a branch that is not served;
+                                refused at the end */
+    bool unknown_test;
     LgError *err;
 } TplParser;
 
@@ -32,6 +36,7 @@ LgStatus tpl_parse_expression(TplParser *p, bool conditional, const TplNode **ou
 LgStatus tpl_parse_tuple(TplParser *p, bool conditional, const TplNode **out);
 /* Names, or namespace.attribute where `attribute` is set, or several with commas. */
 LgStatus tpl_parse_target(TplParser *p, bool attribute, const TplNode **out);
+LgStatus tpl_parse_filter(TplParser *p, const TplNode *value, const TplNode **out);
 LgStatus tpl_parse_filters(TplParser *p, const TplNode *value, const TplNode **out);
 
 #endif

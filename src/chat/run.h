@@ -10,8 +10,9 @@
 #define TPL_STEPS_MAX 20000000u /* nodes evaluated, items visited, and one per 64 bytes of text */
 #define TPL_DEPTH_MAX 600       /* of evaluation: expressions, blocks and macro calls together */
 #define TPL_MEMORY_BYTES_MAX ((size_t)512 << 20) /* of values */
-#define TPL_OUTPUT_BYTES_MAX ((size_t)64 << 20)  /* of the rendering, and of each text on the way  \
-                                                  */
+#define TPL_OUTPUT_BYTES_MAX                                                                       \
+    ((size_t)64 << 20) /* of the rendering, and of each text on the way                            \
+                        */
 #define TPL_RANGE_MAX 100000
 
 typedef struct TplBinding TplBinding;
@@ -85,6 +86,8 @@ LgStatus tpl_slice(TplRun *r, TplValue v, const TplValue bounds[3], TplValue *ou
 LgStatus tpl_print(TplRun *r, TplValue v, Buf *out); /* Python's str */
 LgStatus tpl_repr(TplRun *r, TplValue v, Buf *out);
 LgStatus tpl_text(TplRun *r, TplValue v, LgStr *out); /* str as a view */
+LgStatus tpl_make_safe(TplRun *r, TplValue v,
+                       TplValue *out); /* its text escaped, unless it is safe */
 void tpl_print_float(double d, Buf *out);
 typedef struct TplJson {
     bool ascii, sort;

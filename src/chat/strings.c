@@ -160,6 +160,18 @@ void tpl_replace(LgStr s, LgStr old, LgStr new, size_t max, Buf *out) {
     buf_str(out, lg_str_sub(s, at, s.len));
 }
 
+void tpl_escape(LgStr s, Buf *out) {
+    static const char from[] = "&<>\"'";
+    static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
+    for (size_t i = 0; i < s.len; i++) {
+        const char *at = s.ptr[i] ? strchr(from, s.ptr[i]) : NULL;
+        if (at)
+            buf_puts(out, to[at - from]);
+        else
+            buf_putc(out, s.ptr[i]);
+    }
+}
+
 static bool ends_line(uint32_t code) {
     return (code >= 10 && code <= 13) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
            code == 0x2028 || code == 0x2029;

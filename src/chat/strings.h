@@ -14,6 +14,7 @@ void tpl_title_blanks(
     LgStr s, Buf *out); /* the filter's: words begin behind blanks, - and opening brackets */
 void tpl_capitalize(LgStr s, Buf *out);
 void tpl_replace(LgStr s, LgStr old, LgStr new, size_t max, Buf *out);
+void tpl_escape(LgStr s, Buf *out); /* for HTML */
 void tpl_indent(LgStr s, LgStr indent, bool first, bool blank, Buf *out);
 size_t tpl_find(LgStr s, LgStr part, size_t from);     /* byte offset, or SIZE_MAX */
 size_t tpl_find_last(LgStr s, LgStr part, size_t end); /* of one that ends at or before `end` */

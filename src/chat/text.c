@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "chat/run.h"
+#include "chat/strings.h"
 
 LgStatus tpl_check_text(TplRun *r, const Buf *b) {
     if (b->failed)
@@ -207,6 +208,21 @@ LgStatus tpl_text(TplRun *r, TplValue v, LgStr *out) {
     }
     LG_TRY(tpl_take_str(r, &text, &made));
     *out = made.as.str;
+    return LG_OK;
+}
+
+LgStatus tpl_make_safe(TplRun *r, TplValue v, TplValue *out) {
+    LgStr s;
+    Buf escaped;
+    *out = v;
+    if (v.kind == TPL_STR && v.safe)
+        return LG_OK;
+    LG_TRY(tpl_text(r, v, &s));
+    LG_TRY(tpl_step(r, s.len / 16));
+    buf_init(&escaped);
+    tpl_escape(s, &escaped);
+    LG_TRY(tpl_take_str(r, &escaped, out));
+    out->safe = true;
     return LG_OK;
 }
 

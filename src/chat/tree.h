@@ -39,7 +39,8 @@ typedef enum TplKind {
     TPL_SET,       /* target b = a */
     TPL_SET_BLOCK, /* target b = the body's text, through the filters of a (or NULL) */
     TPL_MACRO_OF,  /* name, items: parameters, named: the defaults of the last of them; body */
-    TPL_GROUP,     /* body, with a scope of its own */
+    TPL_GROUP,    /* body, with a scope of its own, where the targets items have the values named */
+    TPL_FILTERED, /* the body's text, through the filters of a */
     TPL_BREAK,
     TPL_CONTINUE
 } TplKind;

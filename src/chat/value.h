@@ -72,6 +72,8 @@ typedef struct TplBound {
 
 struct TplValue {
     TplValueKind kind;
+    bool safe; /* of a text: what is added to it by + is escaped for HTML (the filters safe and
+                  escape make it) */
     union {
         bool boolean;
         int64_t integer;
