@@ -1,5 +1,6 @@
-/* PEFT adapters: from files to numbers by site, or a refusal that says why. Load = parse, plan, verify, commit: the result is whole or
- * not there. An Adapter is immutable and may be used by many threads. */
+/* PEFT adapters: from files to numbers by site, or a refusal that says why. Load = parse, plan,
+ * verify, commit: the result is whole or not there. An Adapter is immutable and may be used by many
+ * threads. */
 #ifndef LG_LORA_LORA_H
 #define LG_LORA_LORA_H
 
@@ -15,27 +16,35 @@ typedef struct AdapterOptions {
     const LangProgram *program; /* after lang_rewrite_lora */
     const Binding *binding;     /* base weights: DoRA's norms, base_layer copies */
     bool store_f32;
-    uint64_t bytes_max;         /* 0: no limit; more is LG_LIMIT with the bytes that it would need (its f32 arrays in memory) */
+    uint64_t bytes_max; /* 0: no limit; more is LG_LIMIT with the bytes that it would need (its f32
+                           arrays in memory) */
 } AdapterOptions;
 
-/* dir: adapter_config.json and adapter_model.safetensors (or shards). Every tensor is applied or the load fails. name is for messages.
- * Where the config has no r (and no rank_pattern for a module), the rank is the tensors'; the report notes it. */
-LgStatus adapter_load(const char *name, const char *dir, const AdapterOptions *o, Adapter **out, LgError *err);
+/* dir: adapter_config.json and adapter_model.safetensors (or shards). Every tensor is applied or
+ * the load fails. name is for messages. Where the config has no r (and no rank_pattern for a
+ * module), the rank is the tensors'; the report notes it. */
+LgStatus adapter_load(const char *name, const char *dir, const AdapterOptions *o, Adapter **out,
+                      LgError *err);
 void adapter_destroy(Adapter *a);
 
 const AdapterData *adapter_data(const Adapter *a);
-/* SHA-256 over the sorted tensors that act (name, type, shape, hash of the bytes) and each module's rank and scale: all that changes numbers. */
+/* SHA-256 over the sorted tensors that act (name, type, shape, hash of the bytes) and each module's
+ * rank and scale: all that changes numbers. */
 const char *adapter_hash(const Adapter *a);
-/* The load report: {"sites":[{"site","module","layer","rank","scale","dora"}],"disregarded":[{"what","why"}],"notes":[..],
- * "tensors":{"modules","tensors","applied","disregarded"},"bytes","hash"}. disregarded names config keys that cannot matter and copies
- * of base weights; notes tell of alphas of 0 and below, of patterns that decide nothing, of a missing r. Borrowed. */
+/* The load report:
+ * {"sites":[{"site","module","layer","rank","scale","dora"}],"disregarded":[{"what","why"}],"notes":[..],
+ * "tensors":{"modules","tensors","applied","disregarded"},"bytes","hash"}. disregarded names config
+ * keys that cannot matter and copies of base weights; notes tell of alphas of 0 and below, of
+ * patterns that decide nothing, of a missing r. Borrowed. */
 const json_t *adapter_report(const Adapter *a);
 
-/* What a folder holds, without a model, for `inspect`: {"config","tensors":[{"name","dtype","shape","kind","module","why"}],
- * "disregarded","refusal"}; refusal: why the config alone would be refused, or null. *out is owned by the caller. */
+/* What a folder holds, without a model, for `inspect`:
+ * {"config","tensors":[{"name","dtype","shape","kind","module","why"}], "disregarded","refusal"};
+ * refusal: why the config alone would be refused, or null. *out is owned by the caller. */
 LgStatus adapter_inspect(const char *dir, json_t **out, LgError *err);
 
-/* A name that a request may use: 1 to 200 bytes of UTF-8, none of / \\ : = and no control characters, not "." or "..". */
+/* A name that a request may use: 1 to 200 bytes of UTF-8, none of / \ : = and no control
+ * characters, not "." or "..". */
 LgStatus adapter_name_check(const char *name, LgError *err);
 
 #endif

@@ -65,6 +65,8 @@ static void open_model(Loaded *l, const char *path) {
         fail_msg("%s", err.message);
     if (strstr(path, "qwen3"))
         use_page(l, LG_SOURCE_DIR "/models/qwen3.lg");
+    else if (strstr(path, "llama") || strstr(path, "SmolLM2"))
+        use_page(l, LG_SOURCE_DIR "/models/llama.lg");
     else
         use_program_by_hand(l);
 }
