@@ -1,0 +1,2 @@
+add_test(NAME cli.forms COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/cli/test_cli.py $<TARGET_FILE:ligature> ${CMAKE_SOURCE_DIR}/tests/data)
+set_tests_properties(cli.forms PROPERTIES TIMEOUT 600 LABELS "e2e")
