@@ -80,13 +80,13 @@ static int lines_of(const Draft *a, const Draft *b) {
 }
 
 /* Row by row, what a row needs of the earlier statements is there: they read their own row of it
- * alone. */
+ * alone. Statements without rows are one row. */
 static bool row_chain(const Fuse *f, const Draft *a, const Draft *b) {
     if (a->kind != LAUNCH_ROWS || b->kind != LAUNCH_ROWS || has_site(a))
         return false;
     if (a->stages[0]->row_dim != b->stages[0]->row_dim || lines_of(a, b) > CITATION_LINES_MAX)
         return false;
-    for (int k = 0; k < b->count; k++) {
+    for (int k = 0; k < b->count && a->stages[0]->row_dim >= 0; k++) {
         SameRow s = {a, b->stages[k]->row_var, true};
         stage_reads(f->pass->p, b->stages[k], same_row, &s);
         if (!s.good)

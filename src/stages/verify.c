@@ -66,7 +66,7 @@ static void check_stage(Verify *v) {
     if (v->status == LG_OK)
         stage_reads(p, s, check_read, v);
     CrossRow row = {v, s};
-    if (v->status == LG_OK && v->launch->kind == LAUNCH_ROWS)
+    if (v->status == LG_OK && v->launch->kind == LAUNCH_ROWS && s->row_dim >= 0)
         stage_reads(p, s, check_row, &row);
     for (int t = 0; t < s->stmt->target_count; t++)
         v->defined[s->stmt->targets[t].tensor] = true;
