@@ -271,11 +271,20 @@ static bool parse_decls(Parser *p, AstDecls *decls, bool in_layer);
 /* decl = "layer" NAME "in" NAME "{" NL { [ decl ] NL } "}" */
 static bool decl_layer(Parser *p, AstDecl *d) {
     d->kind = AST_LAYER;
-    return parse_name(p, &d->name, "The layer's index") &&
-           parse_expect(p, TOK_IN, "the layer's index") &&
-           parse_name(p, &d->index_dim, "The dim of the layers") &&
-           parse_expect(p, TOK_LBRACE, "the dim") && parse_expect(p, TOK_NL, "`{`") &&
-           parse_decls(p, &d->body, true) && parse_expect(p, TOK_RBRACE, "the layer block");
+    if (!parse_name(p, &d->name, "The layer's index") ||
+        !parse_expect(p, TOK_IN, "the layer's index") ||
+        !parse_name(p, &d->index_dim, "The dim of the layers") ||
+        !parse_expect(p, TOK_LBRACE, "the dim"))
+        return false;
+    Token brace = p->last;
+    if (!parse_expect(p, TOK_NL, "`{`") || !parse_decls(p, &d->body, true))
+        return false;
+    if (p->tok.kind == TOK_EOF)
+        return diag_refuse(
+            p->diag, brace.line, brace.column,
+            "cannot parse: the layer block of this line is not closed. `}` on a line "
+            "of its own is accepted.");
+    return parse_expect(p, TOK_RBRACE, "the layer block");
 }
 
 typedef struct DeclRule {

@@ -209,8 +209,8 @@ static const AstExpr *parse_atom(Parser *p) {
     }
     if (t.kind == TOK_RED)
         diag_refuse(p->diag, t.line, t.column,
-                    "cannot parse: %s is a part of a larger expression. A reduction is the whole "
-                    "right side, or stands alone in parentheses.",
+                    "cannot parse: %s is a part of a larger expression. A reduction as the whole "
+                    "right side, or alone in parentheses, is accepted.",
                     lang_red_text((LangRed)t.id));
     else
         parse_unexpected(p, "A number, a name, a function or a parenthesis");
