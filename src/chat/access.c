@@ -215,8 +215,8 @@ LgStatus tpl_slice(TplRun *r, TplValue v, const TplValue bounds[3], TplValue *ou
     bool sequence = v.kind == TPL_STR || (v.kind == TPL_SEQ && v.as.seq->kind <= TPL_RANGE);
     if (v.kind == TPL_UNDEFINED)
         return tpl_use_undefined(r, v);
-    if (!sequence) /* Jinja swallows Python's TypeError here */
-        return tpl_undefined(r, LG_STR("slice"), tpl_type_name(v), out);
+    if (!sequence)
+        return tpl_fail(r, "a %s has no slices", tpl_type_name(v));
     LG_TRY(tpl_length(r, v, &count));
     LG_TRY(slice_range(r, count, bounds, &range));
     if (v.kind == TPL_STR)

@@ -92,7 +92,7 @@ static LgStatus f_indent(TplRun *r, TplValue self, const TplValue *argv, TplValu
     LgStr s, indent = LG_STR("    ");
     TplValue spaces;
     Buf text;
-    LG_TRY(tpl_text(r, self, &s));
+    LG_TRY(tpl_arg_str(r, self, "indent: the text", &s));
     if (tpl_is_integer(argv[0])) {
         LG_TRY(tpl_binary(r, TPL_MUL, tpl_str(LG_STR(" ")), argv[0], &spaces));
         indent = spaces.as.str;

@@ -39,16 +39,19 @@ static bool is_listed(const TplMethod *table, const TplMethod *row) {
     return false;
 }
 
-bool tpl_method_is_known(LgStr name, Buf *known) {
-    for (size_t t = 0; t < TABLES; t++) {
-        for (const TplMethod *m = method_tables[t]; m->name; m++) {
+bool tpl_method_is_known(LgStr name) {
+    for (size_t t = 0; t < TABLES; t++)
+        for (const TplMethod *m = method_tables[t]; m->name; m++)
             if (lg_str_eq_c(name, m->name))
                 return true;
-            if ((m->call || m->open) && !is_listed(method_tables[t], m))
-                buf_printf(known, "%s%s", known->len ? ", " : "", m->name);
-        }
-    }
     return false;
+}
+
+void tpl_method_names(Buf *out) {
+    for (size_t t = 0; t < TABLES; t++)
+        for (const TplMethod *m = method_tables[t]; m->name; m++)
+            if ((m->call || m->open) && !is_listed(method_tables[t], m))
+                buf_printf(out, "%s%s", out->len ? ", " : "", m->name);
 }
 
 /* The next word of a list of words; *list moves behind it. */

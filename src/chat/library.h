@@ -60,10 +60,10 @@ const TplMethod *tpl_method_find(TplValueKind self, LgStr name);
 const TplFunction *tpl_function_find(LgStr name);
 void tpl_filter_names(Buf *out);
 void tpl_test_names(Buf *out);
-/* Whether some type has the method, called or not; else the names of those that are served go to
- * known. */
-bool tpl_method_is_known(LgStr name, Buf *known);
-bool tpl_function_is_refused(LgStr name, Buf *known);
+bool tpl_method_is_known(LgStr name); /* some type has it, called or not */
+bool tpl_function_is_refused(LgStr name);
+void tpl_method_names(Buf *out); /* those that are served */
+void tpl_function_names(Buf *out);
 
 /* Finds the parameters' values in args; what: "filter replace". */
 LgStatus tpl_bind(TplRun *r, const char *what, const char *name, const char *parameters,

@@ -231,13 +231,13 @@ const TplFunction *tpl_function_find(LgStr name) {
     return NULL;
 }
 
-bool tpl_function_is_refused(LgStr name, Buf *known) {
-    bool refused = false;
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+bool tpl_function_is_refused(LgStr name) {
+    const TplFunction *f = tpl_function_find(name);
+    return f && !f->call;
+}
+
+void tpl_function_names(Buf *out) {
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
         if (functions[i].call)
-            buf_printf(known, "%s%s", known->len ? ", " : "", functions[i].name);
-        else
-            refused = refused || lg_str_eq_c(name, functions[i].name);
-    }
-    return refused;
+            buf_printf(out, "%s%s", out->len ? ", " : "", functions[i].name);
 }

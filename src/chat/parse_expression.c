@@ -357,24 +357,28 @@ static LgStatus parse_arguments(TplParser *p, TplNode *call) {
     return tpl_expect_op(p, ")");
 }
 
-static LgStatus parse_call(TplParser *p, const TplNode *callee, const TplNode **out) {
-    TplNode *node;
+/* what: "method", "function". */
+static LgStatus refuse_call(const TplParser *p, const char *what, LgStr name,
+                            void (*names)(Buf *out)) {
     size_t offset = p->at ? p->tokens.items[p->at - 1].offset : 0;
-    LG_TRY(tpl_node(p, TPL_CALL, &node));
-    node->a = callee;
     Buf known;
     buf_init(&known);
-    LgStatus status = LG_OK;
-    if (callee->kind == TPL_ATTRIBUTE && !tpl_method_is_known(callee->name, &known))
-        status = tpl_fail_at(p->err, p->tokens.source, offset,
-                             "the method \"%.*s\" is not served; served: %s",
-                             LG_STR_ARG(lg_str_sub(callee->name, 0, 60)), known.data);
-    if (callee->kind == TPL_NAME && tpl_function_is_refused(callee->name, &known))
-        status = tpl_fail_at(p->err, p->tokens.source, offset,
-                             "the function \"%.*s\" is not served; served: %s",
-                             LG_STR_ARG(lg_str_sub(callee->name, 0, 60)), known.data);
+    names(&known);
+    LgStatus status =
+        tpl_fail_at(p->err, p->tokens.source, offset, "the %s \"%.*s\" is not served; served: %s",
+                    what, LG_STR_ARG(lg_str_sub(name, 0, 60)), known.data);
     buf_clear(&known);
-    LG_TRY(status);
+    return status;
+}
+
+static LgStatus parse_call(TplParser *p, const TplNode *callee, const TplNode **out) {
+    TplNode *node;
+    LG_TRY(tpl_node(p, TPL_CALL, &node));
+    node->a = callee;
+    if (callee->kind == TPL_ATTRIBUTE && !tpl_method_is_known(callee->name))
+        return refuse_call(p, "method", callee->name, tpl_method_names);
+    if (callee->kind == TPL_NAME && tpl_function_is_refused(callee->name))
+        return refuse_call(p, "function", callee->name, tpl_function_names);
     LG_TRY(parse_arguments(p, node));
     *out = node;
     return LG_OK;

@@ -91,30 +91,31 @@ static LgStatus t_callable(TplRun *r, TplValue v, TplValue other, bool *out) {
     return LG_OK;
 }
 
-static LgStatus remainder_of(TplRun *r, TplValue v, int64_t divisor, bool *divides) {
-    int64_t value;
-    LG_TRY(tpl_arg_int(r, v, "odd, even, divisibleby: the value", &value));
-    if (divisor == 0)
-        return tpl_fail(r, "divisibleby: division by zero");
-    *divides = divisor == -1 || value % divisor == 0;
+static LgStatus divides(TplRun *r, TplValue v, TplValue divisor, bool *out) {
+    TplValue rest;
+    if (!tpl_is_number(v) || !tpl_is_number(divisor))
+        return tpl_fail(r, "odd, even, divisibleby: a %s and a %s are no two numbers",
+                        tpl_type_name(v), tpl_type_name(divisor));
+    LG_TRY(tpl_binary(r, TPL_MOD, v, divisor, &rest));
+    *out = !tpl_truth(rest);
     return LG_OK;
 }
 
 static LgStatus t_even(TplRun *r, TplValue v, TplValue other, bool *out) {
     (void)other;
-    return remainder_of(r, v, 2, out);
+    return divides(r, v, tpl_int(2), out);
 }
 
+/* A remainder of exactly 1: 2.5 is neither odd nor even. */
 static LgStatus t_odd(TplRun *r, TplValue v, TplValue other, bool *out) {
+    TplValue rest = tpl_none();
     LG_TRY(t_even(r, v, other, out));
-    *out = !*out;
-    return LG_OK;
+    LG_TRY(tpl_binary(r, TPL_MOD, v, tpl_int(2), &rest));
+    return tpl_equal(r, rest, tpl_int(1), out);
 }
 
 static LgStatus t_divisibleby(TplRun *r, TplValue v, TplValue other, bool *out) {
-    int64_t divisor;
-    LG_TRY(tpl_arg_int(r, other, "divisibleby: the divisor", &divisor));
-    return remainder_of(r, v, divisor, out);
+    return divides(r, v, other, out);
 }
 
 static LgStatus cased(TplRun *r, TplValue v, TplCase as, bool *out) {
