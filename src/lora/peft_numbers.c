@@ -135,11 +135,12 @@ static LgStatus dora_target(const PeftEntry *e, const LoraTarget *t, const Adapt
         binding_row_f32(bound, o->program, param, row, w->row);
         DoraRow r = dora_row(w, site->b + row * rank, (double)e->scale, rank, in);
         double square = r.w2 + 2 * r.wba + r.ba2;
+        uint64_t stored_row = t->from_row + row;
         if (!(square > 0 && square < 3.4e38))
             return peft_fail_tensor(err, e->magnitude->name,
                                     "row %llu of the adapted weight has the squared norm %g, so "
                                     "DoRA cannot scale it",
-                                    (unsigned long long)(t->from_row + row), square);
+                                    (unsigned long long)stored_row, square);
         out->w2[row] = (float)r.w2;
         out->wba[row] = (float)r.wba;
         out->ba2[row] = (float)r.ba2;
@@ -148,12 +149,11 @@ static LgStatus dora_target(const PeftEntry *e, const LoraTarget *t, const Adapt
 }
 
 static LgStatus dora_entry(const PeftEntry *e, const AdapterOptions *o, Block *block,
-                           const float *magnitude, AdapterSite *sites, LgError *err) {
+                           const float *a, const float *magnitude, AdapterSite *sites,
+                           LgError *err) {
     DoraWork w;
     LgStatus status = LG_OK;
-    const AdapterSite *first =
-        &sites[e->module->targets->layer * o->program->site_count + e->module->targets->site];
-    if (!dora_work_init(&w, first->a, (size_t)e->rank, (size_t)e->module->in))
+    if (!dora_work_init(&w, a, (size_t)e->rank, (size_t)e->module->in))
         status = lg_fail_memory(err);
     for (const LoraTarget *t = e->module->targets; t && status == LG_OK; t = t->next) {
         AdapterSite *site = &sites[t->layer * o->program->site_count + t->site];
@@ -182,7 +182,7 @@ static LgStatus fill_entry(const PeftEntry *e, const AdapterOptions *o, Block *b
         return LG_OK;
     float *magnitude = block_take(block, e->module->out);
     LG_TRY(read_tensor(e->magnitude, false, magnitude, err));
-    return dora_entry(e, o, block, magnitude, sites, err);
+    return dora_entry(e, o, block, a, magnitude, sites, err);
 }
 
 LgStatus peft_numbers(const PeftPlan *plan, const AdapterOptions *o, float *numbers,
@@ -209,14 +209,15 @@ static LgStatus check_copy_rows(const Tensor *t, const LoraTarget *target, const
     uint64_t rows = o->program->sites[target->site].lookup ? t->shape[0] : target->rows;
     for (uint64_t row = 0; row < rows; row++) {
         binding_row_f32(bound, o->program, param, row, base);
-        tensor_row_f32(t, target->from_row + row, copy);
+        uint64_t stored_row = target->from_row + row;
+        tensor_row_f32(t, stored_row, copy);
         for (uint64_t i = 0; i < t->shape[1]; i++)
             if (in_type(base[i], t->dtype) != copy[i])
                 return peft_fail_tensor(err, t->name,
                                         "its element [%llu, %llu] is %g, that of the base is %g; a "
                                         "copy of a base weight must equal it",
-                                        (unsigned long long)(target->from_row + row),
-                                        (unsigned long long)i, (double)copy[i], (double)base[i]);
+                                        (unsigned long long)stored_row, (unsigned long long)i,
+                                        (double)copy[i], (double)base[i]);
     }
     return LG_OK;
 }

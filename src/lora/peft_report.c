@@ -9,9 +9,13 @@
 
 /* ---- hash ---- */
 
+typedef struct HashPart {
+    const Tensor *tensor;
+} HashPart;
+
 static int by_name(const void *a, const void *b) {
-    const Tensor *const *x = a, *const *y = b;
-    return lg_str_cmp((*x)->name, (*y)->name);
+    const HashPart *x = a, *y = b;
+    return lg_str_cmp(x->tensor->name, y->tensor->name);
 }
 
 /* Numbers go in as text with a terminator each, so that no two lists of parts read the same. */
@@ -41,20 +45,20 @@ static void hash_entry(Sha256 *h, const PeftEntry *e) {
 }
 
 LgStatus peft_hash(const PeftPlan *plan, Arena *arena, char hex[65], LgError *err) {
-    const Tensor **sorted = ARENA_ARRAY(arena, const Tensor *, plan->count * 3);
+    HashPart *sorted = ARENA_ARRAY(arena, HashPart, plan->count * 3);
     Sha256 *h = sorted ? sha256_create() : NULL;
     if (!h)
         return lg_fail_memory(err);
     size_t count = 0;
     for (size_t i = 0; i < plan->count; i++) {
-        sorted[count++] = plan->entries[i].a;
-        sorted[count++] = plan->entries[i].b;
+        sorted[count++].tensor = plan->entries[i].a;
+        sorted[count++].tensor = plan->entries[i].b;
         if (plan->entries[i].magnitude)
-            sorted[count++] = plan->entries[i].magnitude;
+            sorted[count++].tensor = plan->entries[i].magnitude;
     }
     qsort(sorted, count, sizeof *sorted, by_name);
     for (size_t i = 0; i < count; i++)
-        hash_tensor(h, sorted[i]);
+        hash_tensor(h, sorted[i].tensor);
     for (size_t i = 0; i < plan->count; i++)
         hash_entry(h, &plan->entries[i]);
     sha256_finish(h, hex);
