@@ -162,11 +162,22 @@ static bool check_reduce(StmtCtx *s, const LangExpr *e) {
     return check_terms(s, e, e->a);
 }
 
+/* Ids name things: there is no arithmetic on them. */
+static bool check_number(StmtCtx *s, const LangExpr *e) {
+    const LangTensor *t = &s->c->tensors.items[e->tensor];
+    if (t->index_dim < 0 || role_is_number(s->c, t->index_dim))
+        return true;
+    return diag_refuse(&s->c->diag, e->line, e->column,
+                       "cannot use %s as a number: it holds ids of %s. Positions and computed "
+                       "values are accepted; ids look something up.",
+                       diag_text(t->name).text, diag_text(check_dim_name(s->c, t->index_dim)).text);
+}
+
 static bool check_expr(StmtCtx *s, const LangExpr *e) {
     if (!e)
         return true;
     if (e->kind == EXPR_REF)
-        return check_indexes(s, e->tensor, e->indexes, e);
+        return check_indexes(s, e->tensor, e->indexes, e) && check_number(s, e);
     if (e->kind == EXPR_VAR) {
         const LangVar *v = &s->out->vars[e->var];
         if (s->c->dims.items[v->dim].runtime && !v->upper)

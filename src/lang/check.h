@@ -85,6 +85,16 @@ typedef struct CheckSites {
     int count, cap;
 } CheckSites;
 
+/* What a dim counts, where it is more than the width of tensors. */
+typedef enum DimRole {
+    ROLE_NONE,
+    ROLE_ROWS,      /* first axis of an input */
+    ROLE_SLOTS,     /* first axis of a state */
+    ROLE_POSITIONS, /* second axis of a state */
+    ROLE_ADAPTERS,  /* what `lora` chooses from */
+    ROLE_LAYERS
+} DimRole;
+
 typedef struct Check {
     Diag diag;
     Arena *arena;
@@ -99,7 +109,8 @@ typedef struct Check {
     CheckSites sites;
     Symbol *symbols; /* open addressing, by name */
     int symbol_cap, symbol_count;
-    bool *claimed; /* beside the config's keys */
+    bool *claimed;  /* beside the config's keys */
+    DimRole *roles; /* beside dims, once the declarations are read */
     const AstDecl *model;
     const AstDecl *layer; /* NULL: no layer block */
     const AstDecl *lora;
@@ -146,6 +157,12 @@ bool fold_compare(const ConfigValue *found, const ConfigValue *wanted);
 /* decl.c */
 bool check_decls(Check *c);
 bool check_claims(Check *c); /* claims.c */
+
+/* roles.c: a dim counts one thing. */
+bool check_roles(Check *c);
+/* Whether the values of a tensor of indexes are numbers that mean something: positions do, ids do
+ * not. */
+bool role_is_number(const Check *c, int dim);
 
 /* params.c */
 bool check_param(Check *c, const AstDecl *d);

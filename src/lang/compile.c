@@ -103,8 +103,8 @@ static bool check_file(Check *c) {
     c->claimed = ARENA_ARRAY(c->arena, bool, keys);
     if (!c->claimed)
         return diag_memory(&c->diag);
-    return check_decls(c) && check_lora_input(c) && check_stmts(c) && check_windows(c) &&
-           check_sites(c) && check_claims(c);
+    return check_decls(c) && check_lora_input(c) && check_roles(c) && check_stmts(c) &&
+           check_windows(c) && check_sites(c) && check_claims(c);
 }
 
 static LangProgram *program_new(const Check *c) {

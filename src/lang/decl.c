@@ -212,6 +212,10 @@ static bool decl_input(Check *c, const AstDecl *d) {
         return diag_refuse(&c->diag, d->axes.items[0].name.line, d->axes.items[0].name.column,
                            "cannot declare this input: its first axis has a fixed size. A run-time "
                            "dim (`dim T`) is accepted there: inputs come row by row.");
+    if (made.index_dim == made.dims[0])
+        return diag_refuse(&c->diag, d->index_dim.line, d->index_dim.column,
+                           "cannot declare this input: its rows would name rows of themselves. An "
+                           "index of another dim is accepted.");
     int id = check_tensor_add(c, d->name, LANG_INPUT);
     if (id < 0)
         return false;
