@@ -79,6 +79,24 @@ LGP_INLINE int32_t lgp_matmul_tasks(const LgpMatmul *m) {
     return c.row_parts * c.panel_parts;
 }
 
+/* What a task covers: rows [row, row_end) of outputs [column, column_end); the last panel may end behind the last output. */
+typedef struct LgpMatmulPart {
+    int32_t row, row_end, column, column_end;
+} LgpMatmulPart;
+
+LGP_INLINE LgpMatmulPart lgp_matmul_part(const LgpMatmul *m, int32_t task) {
+    LgpMatmulCut c = lgp_matmul_cut(m);
+    int64_t row_part = task / c.panel_parts, panel_part = task % c.panel_parts;
+    LgpMatmulPart p;
+    p.row = (int32_t)(m->rows * row_part / c.row_parts);
+    p.row_end = (int32_t)(m->rows * (row_part + 1) / c.row_parts);
+    p.column = (int32_t)(c.panels * panel_part / c.panel_parts) * LGP_PANEL;
+    p.column_end = (int32_t)(c.panels * (panel_part + 1) / c.panel_parts) * LGP_PANEL;
+    if (p.column_end > m->w->rows)
+        p.column_end = m->w->rows;
+    return p;
+}
+
 /* Floats of scratch that a thread needs for products over k. */
 LGP_INLINE int64_t lgp_matmul_scratch(int32_t k) {
     int64_t rows = lgp_mm_rows_max(k), blocks = ((int64_t)k + LGP_BLOCK - 1) / LGP_BLOCK;
@@ -421,12 +439,9 @@ LGP_NOINLINE void lgp_matmul_task(const LgpMatmul *m, int32_t task, float *scrat
                                                            [LGP_F16] = lgp_mm_panel_f16,
                                                            [LGP_Q4] = lgp_mm_panel_q4,
                                                            [LGP_Q8] = lgp_mm_panel_q8};
-    LgpMatmulCut c = lgp_matmul_cut(m);
-    int64_t row_part = task / c.panel_parts, panel_part = task % c.panel_parts;
-    int32_t row = (int32_t)(m->rows * row_part / c.row_parts);
-    int32_t row_end = (int32_t)(m->rows * (row_part + 1) / c.row_parts);
-    int32_t from = (int32_t)(c.panels * panel_part / c.panel_parts);
-    int32_t to = (int32_t)(c.panels * (panel_part + 1) / c.panel_parts);
+    LgpMatmulPart part = lgp_matmul_part(m, task);
+    int32_t row = part.row, row_end = part.row_end;
+    int32_t from = part.column / LGP_PANEL, to = (part.column_end + LGP_PANEL - 1) / LGP_PANEL;
     uint64_t bytes = lgp_panel_bytes(m->w->format, (uint64_t)m->w->columns);
     float *at = (float *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63);
     LgpMm t = {.x = m->x + row * m->x_stride,

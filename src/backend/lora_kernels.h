@@ -1,12 +1,14 @@
-/* LoraKernels: the table of kernel handles that the adapter launchers use, and the launchers. One table for every back end: the CPU
- * fills it with its own routines, by feature level; CUDA resolves it through its module registry. A handle that is optional and missing
- * is 0 (NULL); its launcher takes the fallback of lora.md, or returns an error and launches nothing. */
+/* LoraKernels: the table of kernel handles that the adapter launchers use, and the launchers. One
+ * table for every back end: the CPU fills it with its own routines, by feature level; CUDA resolves
+ * it through its module registry. A handle that is optional and missing is 0 (NULL); its launcher
+ * takes the fallback of lora.md, or returns an error and launches nothing. */
 #ifndef LG_BACKEND_LORA_KERNELS_H
 #define LG_BACKEND_LORA_KERNELS_H
 
 #include "base/status.h"
+#include "base/str.h"
 #include "ir/adapter.h"
-#include "kernels/cpu/abi.h"
+#include "kernels/cpu/lora.h"
 
 typedef void *LoraHandle;
 
@@ -31,5 +33,82 @@ typedef struct LoraKernels {
     LORA_KERNEL_MAP(LORA_KERNEL_FIELD)
 #undef LORA_KERNEL_FIELD
 } LoraKernels;
+
+/* Gives a kernel of a back end's registry, or NULL. */
+typedef LoraHandle (*LoraFind)(const void *registry, const char *module, const char *kernel);
+
+/* Fills the table and appends a line for each kernel to *log (which may be NULL): module, kernel,
+ * and whether it was found, is missing but not needed, or is missing. Errors: LG_DEVICE naming
+ * module and kernel of the first needed one that is missing; the log is whole even then. */
+LgStatus lora_kernels_resolve(LoraFind find, const void *registry, const char *backend,
+                              LoraKernels *out, Buf *log, LgError *err);
+
+/* The CPU's calling conventions of handles. */
+typedef void (*LoraProductFn)(
+    const LgpLoraProduct *t); /* gemv_k, gemm_k, gemm_tc_k, gemm_tc_acc_k */
+typedef void (*LoraScaledAddFn)(const LgpLoraScaledAdd *t); /* scaled_add_k */
+typedef void (*LoraShrinkFn)(const LgpLoraShrink *t);       /* bgmv_shrink_k */
+typedef void (*LoraExpandFoldFn)(const LgpLoraExpand *t);   /* bgmv_expand_fold_k */
+
+/* The team that runs a launch: every thread calls the launcher with its own. claim NULL: this
+ * thread is alone. */
+typedef struct LoraLaunch {
+    const LoraKernels *kernels;
+    int32_t thread, thread_count;
+    void *team;
+    int32_t (*claim)(void *team);
+    void (*barrier)(void *team, int32_t thread);
+    float *own; /* this thread's memory for lows that are cheaper computed by each thread than
+                   waited for */
+    int64_t own_floats;
+} LoraLaunch;
+
+/* One adapter on rows that all have it. */
+typedef struct LoraDense {
+    const float *x;
+    int64_t x_stride;
+    int32_t rows;
+    const LgpLoraSite *site;
+    float scale; /* the site's times the request's */
+    float *y;    /* base results, already rounded; replaced by the adapted ones */
+    int64_t y_stride;
+    int32_t round_bf16;
+    float *low;   /* [rows, rank] */
+    float *delta; /* [rows, out]: where expand and fold are two kernels */
+} LoraDense;
+
+/* One row: gemv, gemv, scaled add.  More: gemm_tc (gemm where missing), then expand and fold in one
+ * (two where missing).  Same bits either way, and those of lora_apply_bgmv.  Runs on the calling
+ * thread alone.  Errors: LG_DEVICE: a needed handle is 0; nothing was launched. */
+LgStatus lora_apply(const LoraKernels *k, const LoraDense *d, LgError *err);
+
+/* Routed: the groups of a step's route, sibling sites of one x in one shrink.  Called by every
+ * thread of the team; two barriers inside at most, the last at its end; none where no group adapts
+ * these sites. The handles were resolved before. */
+void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route);
+
+/* Adapters of experts: row r's is sites[adapter[r]][e], none where adapter[r] < 0. */
+typedef struct LoraMoe {
+    const float *x;
+    int64_t x_stride;
+    int32_t rows, experts, adapters, n;
+    const int32_t *x_row; /* grouped: row of x of each sorted row; NULL: the sorted row itself */
+    const int32_t *expert_offsets; /* grouped: [experts + 1] spans of sorted rows */
+    const int32_t *indices;        /* gather: the expert of each row (token * top_k + slot) */
+    int32_t top_k;
+    const int32_t *adapter;
+    const LgpLoraSite *const *sites;
+    float request_scale;
+    float *low;
+    int64_t low_stride;
+    float *y;
+    int64_t y_stride;
+    int32_t round_bf16;
+} LoraMoe;
+typedef void (*LoraMoeFn)(const LoraMoe *t); /* the four moe handles */
+
+/* Errors: LG_DEVICE, naming the kernel that this back end lacks; nothing was launched. */
+LgStatus lora_apply_moe_grouped(const LoraKernels *k, const LoraMoe *t, LgError *err);
+LgStatus lora_apply_moe_gather(const LoraKernels *k, const LoraMoe *t, LgError *err);
 
 #endif

@@ -1,0 +1,40 @@
+/* The CPU kernels that are compiled into the host, as one table a feature level: what adapters are
+ * applied with, and what the kernel checks hold to their references. */
+#ifndef LG_CPU_TABLE_H
+#define LG_CPU_TABLE_H
+
+#include "kernels/cpu/attend.h"
+#include "kernels/cpu/lora.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/matmul.h"
+
+/* Elementwise functions over arrays: name. */
+#define LGP_MATH_MAP(X)                                                                            \
+    X(exp) X(sigmoid) X(silu) X(tanh) X(gelu) X(gelu_tanh) X(rsqrt) X(round_bf16)
+
+typedef struct LgpKernelTable {
+    const char *level;
+    int32_t (*matmul_tasks)(const LgpMatmul *m);
+    void (*matmul_task)(const LgpMatmul *m, int32_t task, float *scratch);
+    int64_t (*matmul_scratch)(int32_t k);
+    int32_t (*attend_tasks)(const LgpAttend *a);
+    void (*attend_task)(const LgpAttend *a, int32_t task, float *scratch);
+    int64_t (*attend_scratch)(int32_t group, int32_t positions);
+    void (*table_row)(const LgpWeight *w, int32_t row, float *out);
+#define LGP_MATH_FIELD(name) void (*name)(const float *x, float *y, int64_t count);
+    LGP_MATH_MAP(LGP_MATH_FIELD)
+#undef LGP_MATH_FIELD
+    void (*lora_gemv)(const LgpLoraProduct *t);
+    void (*lora_gemm)(const LgpLoraProduct *t);
+    void (*lora_gemm_acc)(const LgpLoraProduct *t);
+    void (*lora_scaled_add)(const LgpLoraScaledAdd *t);
+    void (*lora_shrink)(const LgpLoraShrink *t);
+    void (*lora_expand_fold)(const LgpLoraExpand *t);
+} LgpKernelTable;
+
+extern const LgpKernelTable lgp_kernels_generic;
+#ifdef LGP_HAS_AVX2
+extern const LgpKernelTable lgp_kernels_avx2;
+#endif
+
+#endif

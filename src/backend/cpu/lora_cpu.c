@@ -1,0 +1,544 @@
+/* Slots hold packed adapters; a route groups a step's rows by the adapters that they have. */
+#include "backend/cpu/lora_cpu.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/pack.h"
+#include "base/float.h"
+#include "base/mem.h"
+
+#define OWN_FLOATS ((int64_t)8192) /* lows that a thread computes for itself */
+#define GAINS_MAX 8                /* request scales of one DoRA adapter that are kept */
+#define ALIGN 64u
+
+/* DoRA's c = m / n for one request scale. */
+typedef struct Gains {
+    float scale;
+    uint64_t used; /* the step that used it last */
+    float *memory;
+    const float **by_site; /* [layer * site_count + site] */
+} Gains;
+
+typedef struct Slot {
+    const AdapterData *data; /* NULL: free */
+    LgpLoraSite *sites;      /* [layer * site_count + site] */
+    void *packed;
+    uint64_t bytes;
+    int32_t rank_max;
+    bool dora;
+    Gains gains[GAINS_MAX];
+} Slot;
+
+/* A route and the memory behind its pointers. */
+typedef struct RouteMemory {
+    LgpLoraRoute route;
+    LgpLoraGroup *groups;
+    int32_t *group_slots; /* [group][LGP_LORA_SET] */
+    int32_t *row, *token, *group_of;
+    float *scale;
+    const float *const **gain;
+    float *low;
+    int64_t low_cap;
+} RouteMemory;
+
+typedef struct SiteShape {
+    int32_t in, out;
+    bool lookup, experts;
+} SiteShape;
+
+struct LoraTables {
+    LoraTablesOptions o;
+    LoraKernels kernels;
+    Buf log;
+    int32_t site_count, layer_count;
+    SiteShape *shapes; /* [site_count] */
+    Slot *slots;
+    int32_t slot_count;
+    RouteMemory routes[2];
+    int32_t *set_group; /* [set_cap] group of each of the step's sets, or -1 */
+    int32_t set_cap;
+    float *own; /* [threads][OWN_FLOATS] */
+    uint64_t step;
+};
+
+/* ---- kernels ---- */
+
+LoraHandle lora_cpu_find(const void *registry, const char *module, const char *kernel) {
+    const LgpKernelTable *t = registry;
+    const struct {
+        const char *module, *kernel;
+        LoraHandle handle;
+    } rows[] = {
+        {"gemv", "dense_gemv_bf16", (LoraHandle)t->lora_gemv},
+        {"gemm", "dense_gemm_bf16", (LoraHandle)t->lora_gemm},
+        {"gemm_tc", "dense_gemm_tc_scaled_acc", (LoraHandle)t->lora_gemm_acc},
+        {"residual_add", "bf16_scaled_add", (LoraHandle)t->lora_scaled_add},
+        {"lora_bgmv", "lora_bgmv_shrink", (LoraHandle)t->lora_shrink},
+        {"lora_bgmv", "lora_bgmv_expand_fold", (LoraHandle)t->lora_expand_fold},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].module, module) == 0 && strcmp(rows[i].kernel, kernel) == 0)
+            return rows[i].handle;
+    return NULL;
+}
+
+const LoraKernels *lora_tables_kernels(const LoraTables *t) {
+    return &t->kernels;
+}
+
+LgStr lora_tables_log(const LoraTables *t) {
+    return buf_view(&t->log);
+}
+
+/* ---- creating ---- */
+
+static uint64_t axis_size(const LangProgram *p, const LangTensor *t, int axis) {
+    uint64_t size = 1;
+    for (int i = t->axis_start[axis]; i < t->axis_start[axis + 1]; i++)
+        size *= p->dims[t->dims[i]].size;
+    return size;
+}
+
+static void site_shapes(LoraTables *t) {
+    const LangProgram *p = t->o.program;
+    for (int s = 0; s < p->site_count; s++) {
+        const LangTensor *w = &p->tensors[p->sites[s].param];
+        uint64_t rows = 1, columns = axis_size(p, w, w->axis_count - 1);
+        for (int a = 0; a < w->axis_count - 1; a++)
+            rows *= axis_size(p, w, a);
+        bool lookup = p->sites[s].lookup;
+        t->shapes[s] = (SiteShape){.in = (int32_t)(lookup ? rows : columns),
+                                   .out = (int32_t)(lookup ? columns : rows),
+                                   .lookup = lookup,
+                                   .experts = w->axis_count > 2};
+    }
+}
+
+static bool route_alloc(RouteMemory *m, size_t rows) {
+    m->groups = lg_alloc_array(rows, sizeof *m->groups);
+    m->group_slots = lg_alloc_array(rows * LGP_LORA_SET, sizeof *m->group_slots);
+    m->row = lg_alloc_array(rows, sizeof *m->row);
+    m->token = lg_alloc_array(rows, sizeof *m->token);
+    m->group_of = lg_alloc_array(rows, sizeof *m->group_of);
+    m->scale = lg_alloc_array(rows * LGP_LORA_SET, sizeof *m->scale);
+    m->gain = lg_alloc_array(rows, sizeof *m->gain);
+    return m->groups && m->group_slots && m->row && m->token && m->group_of && m->scale && m->gain;
+}
+
+static void route_free(RouteMemory *m) {
+    lg_free(m->groups);
+    lg_free(m->group_slots);
+    lg_free(m->row);
+    lg_free(m->token);
+    lg_free(m->group_of);
+    lg_free(m->scale);
+    lg_free(m->gain);
+    lg_free_aligned(m->low);
+}
+
+LgStatus lora_tables_create(const LoraTablesOptions *o, LoraTables **out, LgError *err) {
+    LoraTables *t = lg_calloc(1, sizeof *t);
+    if (!t)
+        return lg_fail_memory(err);
+    buf_init(&t->log);
+    t->o = *o;
+    t->site_count = o->program->site_count;
+    t->layer_count = o->program->layer_count > 0 ? o->program->layer_count : 1;
+    size_t rows = (size_t)(o->rows_max > 0 ? o->rows_max : 1);
+    t->shapes = lg_alloc_array((size_t)t->site_count, sizeof *t->shapes);
+    t->own = lg_alloc_aligned((size_t)o->threads * (size_t)OWN_FLOATS * sizeof(float));
+    bool whole =
+        t->shapes && t->own && route_alloc(&t->routes[0], rows) && route_alloc(&t->routes[1], rows);
+    LgStatus status = whole ? LG_OK : lg_fail_memory(err);
+    if (status == LG_OK)
+        status = lora_kernels_resolve(lora_cpu_find, o->level->kernels, o->level->name, &t->kernels,
+                                      &t->log, err);
+    if (status == LG_OK && t->log.failed)
+        status = lg_fail_memory(err);
+    if (status != LG_OK) {
+        lora_tables_destroy(t);
+        return status;
+    }
+    site_shapes(t);
+    *out = t;
+    return LG_OK;
+}
+
+static void gains_free(Gains *g) {
+    lg_free(g->memory);
+    lg_free(g->by_site);
+    memset(g, 0, sizeof *g);
+}
+
+static void slot_free(Slot *s) {
+    for (int i = 0; i < GAINS_MAX; i++)
+        gains_free(&s->gains[i]);
+    lg_free(s->sites);
+    lg_free_aligned(s->packed);
+    memset(s, 0, sizeof *s);
+}
+
+void lora_tables_destroy(LoraTables *t) {
+    if (!t)
+        return;
+    for (int32_t i = 0; i < t->slot_count; i++)
+        slot_free(&t->slots[i]);
+    lg_free(t->slots);
+    route_free(&t->routes[0]);
+    route_free(&t->routes[1]);
+    lg_free(t->set_group);
+    lg_free(t->shapes);
+    lg_free_aligned(t->own);
+    buf_clear(&t->log);
+    lg_free(t);
+}
+
+/* ---- packing ---- */
+
+static uint64_t align_up(uint64_t n, uint64_t to) {
+    return (n + to - 1) / to * to;
+}
+
+static uint64_t a_bytes(int32_t rank, int32_t in, bool lookup, bool f32) {
+    uint64_t columns = lookup ? (uint64_t)in : align_up((uint64_t)in, 16);
+    return align_up((uint64_t)rank * columns * (f32 ? 4 : 2), ALIGN);
+}
+
+uint64_t lora_site_bytes(int32_t rank, int32_t in, int32_t out, bool lookup, bool f32) {
+    uint64_t b = align_up((uint64_t)out, LGP_PANEL) * (uint64_t)rank * (f32 ? 4 : 2);
+    return rank ? a_bytes(rank, in, lookup, f32) + align_up(b, ALIGN) : 0;
+}
+
+static void store(void *dst, uint64_t index, float v, bool f32) {
+    if (f32)
+        ((float *)dst)[index] = v;
+    else
+        ((uint16_t *)dst)[index] = bf16_from_float(v);
+}
+
+/* Rows of A, columns filled up to whole groups of 16 (bf16: elements i and i + 8 of a group side by
+ * side). */
+static void pack_a_rows(const AdapterSite *site, int32_t in, bool f32, void *dst) {
+    uint64_t stride = align_up((uint64_t)in, 16);
+    for (int32_t z = 0; z < site->rank; z++)
+        for (uint64_t k = 0; k < stride; k++) {
+            uint64_t i = k % 16, place = f32 ? i : i < 8 ? 2 * i : 2 * (i - 8) + 1;
+            float v = k < (uint64_t)in ? site->a[(uint64_t)z * (uint64_t)in + k] : 0.0f;
+            store(dst, (uint64_t)z * stride + k - i + place, v, f32);
+        }
+}
+
+static void pack_a_columns(const AdapterSite *site, int32_t in, bool f32, void *dst) {
+    for (int32_t k = 0; k < in; k++)
+        for (int32_t z = 0; z < site->rank; z++)
+            store(dst, (uint64_t)k * (uint64_t)site->rank + (uint64_t)z,
+                  site->a[(uint64_t)z * (uint64_t)in + (uint64_t)k], f32);
+}
+
+void lora_site_pack(const AdapterSite *site, int32_t in, int32_t out, bool lookup, bool f32,
+                    void *dst, LgpLoraSite *to) {
+    *to = (LgpLoraSite){.scale = site->scale};
+    if (site->rank == 0)
+        return;
+    unsigned char *b = (unsigned char *)dst + a_bytes(site->rank, in, lookup, f32);
+    if (lookup)
+        pack_a_columns(site, in, f32, dst);
+    else
+        pack_a_rows(site, in, f32, dst);
+    pack_f32_panels(site->b, (uint64_t)site->rank, f32 ? LGP_F32 : LGP_BF16, (uint64_t)out,
+                    (uint64_t)site->rank, 0, pack_panel_count((uint64_t)out), b);
+    to->a = (LgpLoraMatrix){.data = dst,
+                            .rows = site->rank,
+                            .columns = in,
+                            .order = lookup ? LGP_LORA_COLUMNS : LGP_LORA_ROWS,
+                            .f32 = f32};
+    to->b = (LgpLoraMatrix){
+        .data = b, .rows = out, .columns = site->rank, .order = LGP_LORA_PANELS, .f32 = f32};
+}
+
+/* ---- slots ---- */
+
+static LgStatus check_adapter(const LoraTables *t, const AdapterData *a, LgError *err) {
+    if (a->site_count != t->site_count || a->layer_count != t->layer_count)
+        return lg_fail(err, LG_BAD_INPUT, 0,
+                       "adapter: made for %d sites in %d layers, this program has %d in %d",
+                       a->site_count, a->layer_count, t->site_count, t->layer_count);
+    if (a->store_f32 != t->o.store_f32)
+        return lg_fail(err, LG_BAD_INPUT, 0, "adapter: rounded to %s, this program stores %s",
+                       a->store_f32 ? "f32" : "bf16", t->o.store_f32 ? "f32" : "bf16");
+    for (int layer = 0; layer < a->layer_count; layer++)
+        for (int s = 0; s < a->site_count; s++)
+            if (a->sites[layer * a->site_count + s].rank > 0 && t->shapes[s].experts)
+                return lg_fail(
+                    err, LG_BAD_INPUT, 0,
+                    "adapter: layer %d adapts the experts' %.*s; the CPU has no kernels for "
+                    "adapters of experts",
+                    layer, LG_STR_ARG(t->o.program->tensors[t->o.program->sites[s].param].name));
+    return LG_OK;
+}
+
+static LgStatus free_slot(LoraTables *t, int32_t *slot, LgError *err) {
+    int32_t at = 0;
+    while (at < t->slot_count && t->slots[at].data)
+        at++;
+    if (at == t->slot_count) {
+        int32_t count = t->slot_count ? t->slot_count * 2 : 8;
+        Slot *grown = lg_realloc(t->slots, (size_t)count * sizeof *grown);
+        if (!grown)
+            return lg_fail_memory(err);
+        memset(grown + t->slot_count, 0, (size_t)(count - t->slot_count) * sizeof *grown);
+        t->slots = grown;
+        t->slot_count = count;
+    }
+    *slot = at;
+    return LG_OK;
+}
+
+static uint64_t adapter_bytes(const LoraTables *t, const AdapterData *a) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < a->layer_count * a->site_count; i++) {
+        const SiteShape *shape = &t->shapes[i % a->site_count];
+        bytes +=
+            lora_site_bytes(a->sites[i].rank, shape->in, shape->out, shape->lookup, a->store_f32);
+    }
+    return bytes;
+}
+
+LgStatus lora_tables_install(LoraTables *t, const AdapterData *adapter, int32_t *slot,
+                             LgError *err) {
+    int32_t at = 0, count = adapter->layer_count * adapter->site_count;
+    LG_TRY(check_adapter(t, adapter, err));
+    LG_TRY(free_slot(t, &at, err));
+    Slot s = {.bytes = adapter_bytes(t, adapter)};
+    s.sites = lg_calloc((size_t)count, sizeof *s.sites);
+    s.packed = lg_alloc_aligned(s.bytes);
+    if (!s.sites || !s.packed) {
+        slot_free(&s);
+        return lg_fail_memory(err);
+    }
+    unsigned char *to = s.packed;
+    for (int32_t i = 0; i < count; i++) {
+        const AdapterSite *site = &adapter->sites[i];
+        const SiteShape *shape = &t->shapes[i % t->site_count];
+        lora_site_pack(site, shape->in, shape->out, shape->lookup, adapter->store_f32, to,
+                       &s.sites[i]);
+        to += lora_site_bytes(site->rank, shape->in, shape->out, shape->lookup, adapter->store_f32);
+        s.rank_max = site->rank > s.rank_max ? site->rank : s.rank_max;
+        s.dora |= site->rank > 0 && site->magnitude;
+    }
+    s.data = adapter;
+    t->slots[at] = s;
+    *slot = at;
+    return LG_OK;
+}
+
+void lora_tables_remove(LoraTables *t, int32_t slot) {
+    if (lora_tables_live(t, slot))
+        slot_free(&t->slots[slot]);
+}
+
+bool lora_tables_live(const LoraTables *t, int32_t slot) {
+    return slot >= 0 && slot < t->slot_count && t->slots[slot].data;
+}
+
+uint64_t lora_tables_bytes(const LoraTables *t, int32_t slot) {
+    return lora_tables_live(t, slot) ? t->slots[slot].bytes : 0;
+}
+
+/* ---- DoRA ---- */
+
+/* c[o] = m / sqrt(w2 + 2 s wba + s² ba2). A weight row that the adapter makes zero has no
+ * direction: c = 0 leaves its bias. */
+static void gain_fill(const AdapterSite *site, int32_t out, float s, float *c) {
+    for (int32_t o = 0; o < out; o++) {
+        float square =
+            site->dora_w2[o] + (2.0f * s * site->dora_wba[o] + s * s * site->dora_ba2[o]);
+        c[o] = square > 0.0f ? site->magnitude[o] / sqrtf(square) : 0.0f;
+    }
+}
+
+static LgStatus gains_make(const LoraTables *t, const Slot *slot, float scale, Gains *out,
+                           LgError *err) {
+    const AdapterData *a = slot->data;
+    int32_t count = a->layer_count * a->site_count;
+    size_t floats = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (a->sites[i].rank > 0 && a->sites[i].magnitude)
+            floats += (size_t)t->shapes[i % t->site_count].out;
+    Gains g = {.scale = scale};
+    g.memory = lg_alloc_array(floats, sizeof(float));
+    g.by_site = lg_calloc((size_t)count, sizeof *g.by_site);
+    if (!g.memory || !g.by_site) {
+        gains_free(&g);
+        return lg_fail_memory(err);
+    }
+    float *to = g.memory;
+    for (int32_t i = 0; i < count; i++) {
+        if (a->sites[i].rank == 0 || !a->sites[i].magnitude)
+            continue;
+        gain_fill(&a->sites[i], t->shapes[i % t->site_count].out, scale, to);
+        g.by_site[i] = to;
+        to += t->shapes[i % t->site_count].out;
+    }
+    *out = g;
+    return LG_OK;
+}
+
+/* The gains of (slot, scale), made where they are new. More scales than are kept in one step: the
+ * table of a row that was served already must stay, so the scales of one step are limited, which
+ * the caller is told. */
+static LgStatus gains_get(LoraTables *t, int32_t slot, float scale, const float *const **out,
+                          LgError *err) {
+    Slot *s = &t->slots[slot];
+    Gains *oldest = NULL;
+    for (int i = 0; i < GAINS_MAX; i++) {
+        Gains *g = &s->gains[i];
+        if (g->by_site && float_bits(g->scale) == float_bits(scale)) {
+            g->used = t->step;
+            *out = g->by_site;
+            return LG_OK;
+        }
+        if (g->used != t->step && (!oldest || g->used < oldest->used))
+            oldest = g;
+    }
+    if (!oldest)
+        return lg_fail(err, LG_LIMIT, 0,
+                       "a step uses one DoRA adapter with more than %d different scales",
+                       GAINS_MAX);
+    Gains made;
+    LG_TRY(gains_make(t, s, scale, &made, err));
+    gains_free(oldest);
+    *oldest = made;
+    oldest->used = t->step;
+    *out = oldest->by_site;
+    return LG_OK;
+}
+
+/* ---- routes ---- */
+
+static int32_t find_group(const LoraTables *t, RouteMemory *m, const AdapterSet *set) {
+    LgpLoraRoute *r = &m->route;
+    for (int32_t g = 0; g < r->group_count; g++) {
+        bool same = m->groups[g].members == set->count;
+        for (int32_t u = 0; same && u < set->count; u++)
+            same = m->group_slots[g * LGP_LORA_SET + u] == set->use[u].slot;
+        if (same)
+            return g;
+    }
+    LgpLoraGroup *group = &m->groups[r->group_count];
+    *group = (LgpLoraGroup){.members = set->count};
+    int64_t stride = 0;
+    for (int32_t u = 0; u < set->count; u++) {
+        const Slot *slot = &t->slots[set->use[u].slot];
+        m->group_slots[r->group_count * LGP_LORA_SET + u] = set->use[u].slot;
+        group->sites[u] = slot->sites;
+        stride += (int64_t)slot->rank_max * LGP_LORA_SITES;
+    }
+    r->low_stride = stride > r->low_stride ? stride : r->low_stride;
+    return r->group_count++;
+}
+
+/* The numbers of one row, at its place in the list. */
+static LgStatus route_row(LoraTables *t, RouteMemory *m, const AdapterSet *set, int32_t at,
+                          LgError *err) {
+    m->gain[at] = NULL;
+    for (int32_t u = 0; u < LGP_LORA_SET; u++)
+        m->scale[at * LGP_LORA_SET + u] = u < set->count ? set->use[u].scale : 0.0f;
+    if (set->count == 1 && t->slots[set->use[0].slot].dora)
+        return gains_get(t, set->use[0].slot, set->use[0].scale, &m->gain[at], err);
+    for (int32_t u = 0; u < set->count; u++)
+        if (t->slots[set->use[u].slot].dora)
+            return lg_fail(err, LG_BAD_INPUT, 0,
+                           "a DoRA adapter is applied alone, not in a set of %d", set->count);
+    return LG_OK;
+}
+
+static LgStatus route_domain(LoraTables *t, const Step *step, int domain, LgError *err) {
+    RouteMemory *m = &t->routes[domain];
+    int32_t rows = domain == 0 ? step->rows : step->samples;
+    m->route = (LgpLoraRoute){.site_count = t->site_count,
+                              .groups = m->groups,
+                              .row = m->row,
+                              .token = m->token,
+                              .scale = m->scale,
+                              .gain = (const float *const *const *)m->gain};
+    if (!step->ad || step->set_count == 0)
+        return LG_OK;
+    for (int32_t s = 0; s < step->set_count; s++)
+        t->set_group[s] = -1;
+    for (int32_t r = 0; r < rows; r++) { /* groups and their sizes */
+        int32_t set = step->ad[domain == 0 ? r : step->last[r]];
+        m->group_of[r] = -1;
+        if (step->sets[set].count == 0)
+            continue;
+        if (t->set_group[set] < 0)
+            t->set_group[set] = find_group(t, m, &step->sets[set]);
+        m->group_of[r] = t->set_group[set];
+        m->groups[m->group_of[r]].count++;
+        m->route.count++;
+    }
+    for (int32_t g = 0, first = 0; g < m->route.group_count; g++) {
+        m->groups[g].first = first;
+        first += m->groups[g].count;
+        m->groups[g].count = 0;
+    }
+    for (int32_t r = 0; r < rows; r++) {
+        if (m->group_of[r] < 0)
+            continue;
+        LgpLoraGroup *group = &m->groups[m->group_of[r]];
+        int32_t at = group->first + group->count++, source = domain == 0 ? r : step->last[r];
+        m->row[at] = r;
+        m->token[at] = step->token[source];
+        LG_TRY(route_row(t, m, &step->sets[step->ad[source]], at, err));
+    }
+    int64_t floats = (int64_t)m->route.count * m->route.low_stride;
+    if (floats > m->low_cap) {
+        lg_free_aligned(m->low);
+        m->low_cap = 0;
+        m->low = lg_alloc_aligned((size_t)floats * sizeof(float));
+        if (!m->low)
+            return lg_fail_memory(err);
+        m->low_cap = floats;
+    }
+    m->route.low = m->low;
+    return LG_OK;
+}
+
+LgStatus lora_route_build(LoraTables *t, const Step *step, int32_t lora_rows[2], LgError *err) {
+    if (step->rows > t->o.rows_max || step->samples > t->o.rows_max)
+        return lg_fail(err, LG_LIMIT, 0, "a step of %d rows and %d samples, the limit is %d",
+                       step->rows, step->samples, t->o.rows_max);
+    if (step->set_count > t->set_cap) {
+        int32_t *grown = lg_realloc(t->set_group, (size_t)step->set_count * sizeof *grown);
+        if (!grown)
+            return lg_fail_memory(err);
+        t->set_group = grown;
+        t->set_cap = step->set_count;
+    }
+    t->step++;
+    for (int d = 0; d < 2; d++) {
+        LG_TRY(route_domain(t, step, d, err));
+        lora_rows[d] = t->routes[d].route.count;
+    }
+    return LG_OK;
+}
+
+const LgpLoraRoute *lora_route(const LoraTables *t, int32_t domain) {
+    return &t->routes[domain].route;
+}
+
+void lora_cpu_call(const LgpStep *step, int32_t thread, const LgpLora *call) {
+    const LoraTables *t = step->lora_tables;
+    assert(thread < t->o.threads);
+    LoraLaunch launch = {.kernels = &t->kernels,
+                         .thread = thread,
+                         .thread_count = step->thread_count,
+                         .team = step->team,
+                         .claim = step->claim,
+                         .barrier = step->barrier,
+                         .own = t->own + thread * OWN_FLOATS,
+                         .own_floats = OWN_FLOATS};
+    lora_apply_bgmv(&launch, call, &t->routes[call->domain].route);
+}
