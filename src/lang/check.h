@@ -7,7 +7,8 @@
 #include "lang/ast.h"
 
 #define CHECK_NAMES_MAX 4096
-#define CHECK_LAYERS_MAX 4096
+#define CHECK_LAYERS_MAX 1024
+#define CHECK_STMTS_MAX 4096
 #define CHECK_DIM_MAX 2147483647.0
 #define CHECK_ELEMS_MAX ((uint64_t)1 << 48)
 #define CHECK_PARTS_MAX 256

@@ -6,6 +6,8 @@
 #include "lang/check.h"
 #include "lang/inert.h"
 
+#define OTHERS_MAX 3
+
 /* A nested object's own key is claimed with any key below it that the page names. */
 static bool claimed_below(const Check *c, LgStr key) {
     for (size_t i = 0; i < config_count(c->config); i++) {
@@ -27,33 +29,32 @@ static bool unclaimed(const Check *c, size_t i) {
 bool check_claims(Check *c) {
     LgStr first = {0};
     int count = 0;
-    char others[200] = "";
+    char others[4 * sizeof(DiagText)] = "";
     for (size_t i = 0; i < config_count(c->config); i++) {
         if (!unclaimed(c, i))
             continue;
         LgStr key = config_key(c->config, i);
         size_t used = strlen(others);
-        if (count++ == 0)
+        if (count == 0)
             first = key;
-        else
+        else if (count <= OTHERS_MAX)
             snprintf(others + used, sizeof others - used, "%s%s", used ? ", " : " (and ",
                      diag_text(key).text);
+        count++;
     }
     if (count == 0)
         return true;
-    if (others[0]) {
-        size_t end = strlen(others);
-        if (end > sizeof others - 5)
-            end = sizeof others - 5;
-        memcpy(others + end, end == sizeof others - 5 ? "...)" : ")",
-               end == sizeof others - 5 ? 5 : 2);
-    }
+    if (count > 1)
+        strcat(others, count > 1 + OTHERS_MAX ? ", …)" : ")"); /* room for it is left */
     const ConfigValue *v = config_get(c->config, first);
     Buf value;
     buf_init(&value);
     config_value_print(v, &value);
     DiagText has = diag_text(buf_view(&value));
+    bool failed = value.failed;
     buf_clear(&value);
+    if (failed)
+        return diag_memory(&c->diag);
     return diag_refuse(&c->diag, c->model->line, 0,
                        "cannot compile this config: its key %s = %s%s is not claimed. A page that "
                        "requires it, uses it or says `ignore %s` is accepted.",

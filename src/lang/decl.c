@@ -80,7 +80,7 @@ static bool decl_dim(Check *c, const AstDecl *d) {
     return true;
 }
 
-static void value_text(const ConfigValue *v, char *out, size_t cap) {
+static bool value_text(Check *c, const ConfigValue *v, DiagText *out) {
     Buf text;
     buf_init(&text);
     if (v && v->kind == CONFIG_REAL)
@@ -89,11 +89,10 @@ static void value_text(const ConfigValue *v, char *out, size_t cap) {
         config_value_print(v, &text);
     else
         buf_puts(&text, "null");
-    DiagText cut = diag_text(buf_view(&text));
-    size_t n = strlen(cut.text);
-    memcpy(out, cut.text, n < cap ? n + 1 : cap);
-    out[cap - 1] = 0;
+    bool ok = !text.failed;
+    *out = diag_text(buf_view(&text));
     buf_clear(&text);
+    return ok ? true : diag_memory(&c->diag);
 }
 
 static bool holds(const ConfigValue *found, AstCompare op, const ConfigValue *wanted) {
@@ -142,12 +141,13 @@ static bool decl_require(Check *c, const AstDecl *d) {
     }
     if (ok)
         return true;
-    char has[72];
-    value_text(found, has, sizeof has);
+    DiagText has;
+    if (!value_text(c, found, &has))
+        return false;
     LgStr rule = lg_str_sub(d->text, (size_t)(d->name.column - d->column), d->text.len);
     return diag_refuse(&c->diag, d->line, d->name.column,
                        "cannot compile this config: it says %s = %s. %s is accepted.",
-                       diag_text(d->name.text).text, has, diag_text(rule).text);
+                       diag_text(d->name.text).text, has.text, diag_text(rule).text);
 }
 
 static bool decl_ignore(Check *c, const AstDecl *d) {

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 #define EXCERPT_MAX 140
 
 static LgStr source_line(LgStr source, int line) {
@@ -20,34 +22,43 @@ static LgStr source_line(LgStr source, int line) {
     return (LgStr){source.ptr + at, end - at};
 }
 
-static bool continues_code_point(char c) {
-    return ((unsigned char)c & 0xc0u) == 0x80u;
+/* Bytes of the code point at `at`, and whether it may be shown: no control character, and UTF-8. */
+static int code_bytes(LgStr s, size_t at, bool *shown) {
+    uint32_t code = 0;
+    int n = utf8_decode(s.ptr + at, s.len - at, &code);
+    *shown = n > 0 && code >= 0x20 && code != 0x7f;
+    return n > 0 ? n : 1;
+}
+
+/* Where the shown part begins: at the line's start, or so far that the caret is in sight. */
+static size_t excerpt_from(LgStr text, size_t caret) {
+    size_t from = 0;
+    bool shown;
+    while (caret > EXCERPT_MAX - 20 && from < text.len && from < caret - EXCERPT_MAX / 2)
+        from += (size_t)code_bytes(text, from, &shown);
+    return from;
 }
 
 /* The line, and under it a caret that counts code points, not bytes. */
 static void excerpt_append(LgStr source, int line, int column, Buf *out) {
     LgStr text = source_line(source, line);
     size_t caret = column > 0 ? (size_t)column - 1 : 0;
-    size_t from = 0;
-    if (caret > EXCERPT_MAX - 20)
-        from = caret - (EXCERPT_MAX / 2);
-    if (from > text.len)
-        from = text.len;
-    while (from < text.len && continues_code_point(text.ptr[from]))
-        from++;
-    size_t end = text.len - from > EXCERPT_MAX ? from + EXCERPT_MAX : text.len;
-    while (end > from && end < text.len && continues_code_point(text.ptr[end]))
-        end--;
+    size_t from = excerpt_from(text, caret);
+    int before = 0;
     buf_putc(out, '\n');
-    for (size_t i = from; i < end; i++)
-        buf_putc(out, (unsigned char)text.ptr[i] < 0x20 ? ' ' : text.ptr[i]);
-    if (column <= 0)
-        return;
-    buf_putc(out, '\n');
-    for (size_t i = from; i < end && i < caret; i++)
-        if (!continues_code_point(text.ptr[i]))
-            buf_putc(out, ' ');
-    buf_putc(out, '^');
+    for (size_t i = from; i < text.len && i - from < EXCERPT_MAX;) {
+        bool shown;
+        int n = code_bytes(text, i, &shown);
+        bool blank = text.ptr[i] == '\t';
+        if (shown)
+            buf_append(out, text.ptr + i, (size_t)n);
+        else
+            buf_putc(out, blank ? ' ' : '?');
+        before += i < caret;
+        i += (size_t)n;
+    }
+    if (column > 0)
+        buf_printf(out, "\n%*s^", before, "");
 }
 
 bool diag_refuse_v(Diag *d, int line, int column, const char *format, va_list args) {
@@ -56,8 +67,10 @@ bool diag_refuse_v(Diag *d, int line, int column, const char *format, va_list ar
     d->status = LG_BAD_INPUT;
     if (!d->err)
         return false;
-    char why[640];
+    char why[600];
     vsnprintf(why, sizeof why, format, args);
+    size_t length = strlen(why);
+    why[length - utf8_incomplete_tail((LgStr){why, length})] = 0;
     Buf text;
     buf_init(&text);
     if (line > 0)
@@ -92,18 +105,17 @@ bool diag_memory(Diag *d) {
 
 DiagText diag_text(LgStr s) {
     DiagText t;
-    size_t max = sizeof t.text - 4;
-    size_t n = s.len;
-    bool cut = n > max;
-    if (cut) {
-        n = max;
-        while (n > 0 && continues_code_point(s.ptr[n]))
-            n--;
+    size_t used = 0;
+    size_t i = 0;
+    while (i < s.len) {
+        bool shown;
+        int n = code_bytes(s, i, &shown);
+        if (used + (size_t)n + 4 > sizeof t.text)
+            break;
+        memcpy(t.text + used, shown ? s.ptr + i : "?", shown ? (size_t)n : 1);
+        used += shown ? (size_t)n : 1;
+        i += (size_t)n;
     }
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)s.ptr[i];
-        t.text[i] = c < 0x20 || c == 0x7f ? '?' : s.ptr[i];
-    }
-    memcpy(t.text + n, cut ? "..." : "", cut ? 4 : 1);
+    memcpy(t.text + used, i < s.len ? "..." : "", i < s.len ? 4 : 1);
     return t;
 }

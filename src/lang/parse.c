@@ -345,6 +345,11 @@ static bool parse_decls(Parser *p, AstDecls *decls, bool in_layer) {
             return false;
         if (p->tok.kind == TOK_EOF || (in_layer && p->tok.kind == TOK_RBRACE))
             return true;
+        if (decls->count == PARSE_DECLS_MAX)
+            return diag_refuse(p->diag, p->tok.line, p->tok.column,
+                               "cannot parse: the page is too long. At most %d declarations and "
+                               "statements are accepted.",
+                               PARSE_DECLS_MAX);
         if (!AST_LIST_ROOM(p->arena, *decls))
             return diag_memory(p->diag);
         if (!parse_decl(p, &decls->items[decls->count], in_layer))

@@ -7,6 +7,7 @@
 #include "lang/lex.h"
 
 #define PARSE_DEPTH_MAX 64   /* nested parentheses, indexes, minus signs, else-branches */
+#define PARSE_DECLS_MAX 8192 /* declarations and statements of a file or block */
 #define PARSE_HEIGHT_MAX 200 /* operators on the longest path of one expression */
 
 typedef struct Parser {

@@ -328,6 +328,10 @@ static bool finish_targets(StmtCtx *s, int choice_of) {
 }
 
 bool check_stmt(Check *c, const AstDecl *d) {
+    if (c->stmts.count == CHECK_STMTS_MAX)
+        return diag_refuse(&c->diag, d->line, d->column,
+                           "cannot compile so many statements. At most %d are accepted.",
+                           CHECK_STMTS_MAX);
     if (!AST_LIST_ROOM(c->arena, c->stmts))
         return diag_memory(&c->diag);
     LangStmt *out = &c->stmts.items[c->stmts.count];

@@ -1,5 +1,6 @@
-/* The Qwen3 page with one token changed must not compile: a typo in a page is an error, not another model. The changes that give
- * another correct page (another sign, another tensor of the same axes, …) are listed, so that the list cannot grow unseen. */
+/* The Qwen3 page with one token changed must not compile: a typo in a page is an error, not another
+ * model. The changes that give another correct page (another sign, another tensor of the same axes,
+ * …) are listed, so that the list cannot grow unseen. */
 #include "lang_test.h"
 
 #include "base/mem.h"
