@@ -269,6 +269,7 @@ void cli_provenance_line(const LgEngine *e, double first_token_s) {
     json_t *o = describe(e);
     LgTiming t;
     lg_engine_timing(e, &t);
+    fflush(stdout); /* the text comes first where both go to one terminal */
     fprintf(stderr, "%s program %s on %s", json_string_value(json_object_get(o, "provenance")),
             json_string_value(json_object_get(o, "model")),
             json_string_value(json_object_get(o, "backend")));
