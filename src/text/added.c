@@ -173,9 +173,10 @@ bool added_scan_next(AddedScan *scan, AddedPart *out) {
         scan->done = text.len;
         return true;
     }
-    AddedPart part = {lg_str_sub(text, start, end - start), token->id};
-    AddedPart gap = {lg_str_sub(text, scan->done, start - scan->done), -1};
-    scan->done = scan->search = end;
+    /* Spaces that the token before took do not keep a token from beginning in them. */
+    AddedPart part = {lg_str_sub(text, start, end > start ? end - start : 0), token->id};
+    AddedPart gap = {lg_str_sub(text, scan->done, start > scan->done ? start - scan->done : 0), -1};
+    scan->done = end;
     *out = gap.text.len ? gap : part;
     if (gap.text.len) {
         scan->holds = true;

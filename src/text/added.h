@@ -45,6 +45,6 @@ typedef struct AddedScan {
 } AddedScan;
 void added_scan_init(AddedScan *scan, const AddedSet *set, LgStr text, bool special_as_text);
 bool added_scan_next(AddedScan *scan,
-                     AddedPart *out); /* false: the text is at its end; parts are never empty */
+                     AddedPart *out); /* false: the text is at its end; text parts are never empty */
 
 #endif

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+/* Outside of classes the fractions and small digits of Latin-1 are word characters too. */
+#define WORD_ALONE WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
 /* An escape outside and inside of a class; NULL: refused there. */
 typedef struct Escape {
@@ -15,8 +17,8 @@ typedef struct Escape {
 static const Escape escapes[] = {
     {'s', "\\p{White_Space}", "\\p{White_Space}"},
     {'S', "\\P{White_Space}", "\\P{White_Space}"},
-    {'w', "[" WORD "]", WORD},
-    {'W', "[^" WORD "]", NULL},
+    {'w', "[" WORD_ALONE "]", WORD},
+    {'W', "[^" WORD_ALONE "]", NULL},
     {'d', "\\p{Nd}", "\\p{Nd}"},
     {'D', "\\P{Nd}", "\\P{Nd}"},
     {'v', "\\x0b", "\\x0b"},

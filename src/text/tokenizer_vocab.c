@@ -24,6 +24,8 @@ static const PreRow pre_rows[] = {
     {"gpt-2", false, false, {GPT2}},
     {"smollm", false, false, {NUMBER, GPT2}},
     {"starcoder", false, false, {NUMBER, GPT2}},
+    {"refact", false, false, {NUMBER, GPT2}},
+    {"command-r", false, false, {NUMBER, GPT2}},
     {"llama-bpe", true, false, {LLAMA3("\\p{N}{1,3}")}},
     {"llama3", true, false, {LLAMA3("\\p{N}{1,3}")}},
     {"llama-v3", true, false, {LLAMA3("\\p{N}{1,3}")}},
