@@ -7,6 +7,7 @@
 
 #include "backend/cpu/batch.h"
 #include "backend/cpu/kv.h"
+#include "backend/cpu/lora_cpu.h"
 #include "backend/cpu/profile.h"
 #include "backend/cpu/program.h"
 #include "backend/cpu/team.h"
@@ -28,11 +29,13 @@ typedef struct CpuRunner {
     WeightMemory weights;
     KvMemory kv;
     Batch batch;
+    LoraTables *adapters; /* NULL until the first is installed */
     int32_t token_vocab;
     unsigned char *activations;
     float *scratch;
     int64_t scratch_floats; /* a thread */
     int32_t scratch_positions;
+    bool store_f32;
     bool profiling;
     Profile profile;
     LgpStep step;
@@ -95,9 +98,8 @@ static void run_thread(void *user, int32_t thread) {
 }
 
 static bool adapter_live(const void *user, int32_t slot) {
-    (void)user;
-    (void)slot;
-    return false;
+    const CpuRunner *c = user;
+    return c->adapters && lora_tables_live(c->adapters, slot);
 }
 
 static LgStatus cpu_step(Runner *r, const Step *step, float *logits, LgError *err) {
@@ -120,6 +122,8 @@ static LgStatus cpu_step(Runner *r, const Step *step, float *logits, LgError *er
     s->out = logits;
     s->scratch = c->scratch;
     s->scratch_floats = c->scratch_floats;
+    if (c->adapters)
+        LG_TRY(lora_route_build(c->adapters, step, s->lora_rows, err));
     if (c->profiling)
         profile_begin(&c->profile);
     team_run(c->team, run_thread, c);
@@ -128,17 +132,34 @@ static LgStatus cpu_step(Runner *r, const Step *step, float *logits, LgError *er
 
 /* ---- adapters ---- */
 
+/* Kernels of the program's level, whatever this processor could do. */
+static LgStatus open_adapters(CpuRunner *c, LgError *err) {
+    LoraTablesOptions o = {.program = c->plan->program,
+                           .store_f32 = c->store_f32,
+                           .level = cpu_level_find(c->program.info->level),
+                           .threads = team_thread_count(c->team),
+                           .rows_max = c->base.rows_max};
+    if (!o.level || !o.level->kernels)
+        return lg_fail(err, LG_DEVICE, 0, "no adapter kernels for CPU level \"%s\"",
+                       c->program.info->level);
+    LG_TRY(lora_tables_create(&o, &c->adapters, err));
+    c->step.lora = lora_cpu_call;
+    c->step.lora_tables = c->adapters;
+    return LG_OK;
+}
+
 static LgStatus cpu_adapter_install(Runner *r, const AdapterData *adapter, int32_t *slot,
                                     LgError *err) {
-    (void)r;
-    (void)adapter;
-    (void)slot;
-    return lg_fail(err, LG_BAD_INPUT, 0, "no adapters");
+    CpuRunner *c = (CpuRunner *)r;
+    if (!c->adapters)
+        LG_TRY(open_adapters(c, err));
+    return lora_tables_install(c->adapters, adapter, slot, err);
 }
 
 static void cpu_adapter_remove(Runner *r, int32_t slot) {
-    (void)r;
-    (void)slot;
+    CpuRunner *c = (CpuRunner *)r;
+    if (c->adapters)
+        lora_tables_remove(c->adapters, slot);
 }
 
 /* ---- profile, trace ---- */
@@ -174,6 +195,7 @@ static void cpu_close(Runner *r) {
     weights_clear(&c->weights);
     kv_memory_clear(&c->kv);
     batch_clear(&c->batch);
+    lora_tables_destroy(c->adapters);
     lg_free_aligned(c->activations);
     lg_free_aligned(c->scratch);
     arena_clear(&c->arena);
@@ -258,6 +280,7 @@ static LgStatus open_parts(CpuRunner *c, const RunnerOptions *o, LgError *err) {
         return lg_fail(err, LG_LIMIT, 0, "steps of up to %d rows: 1 to %d are possible", rows,
                        ROWS_MAX_LIMIT);
     c->base.rows_max = rows;
+    c->store_f32 = o->store_f32;
     LG_TRY(make_plan(c, o, err));
     LG_TRY(team_create(o->threads, &c->team, err));
     LG_TRY(get_program(c, o, err));
