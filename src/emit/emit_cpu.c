@@ -85,15 +85,15 @@ void emit_quote(Emit *e, const char *before, int line, LgStr text, const char *a
 
 /* Names of C and of the emitted text that a page's names must not hide. */
 static const char *const reserved[] = {
-    "auto",     "break",   "case",    "char",     "const",    "continue", "default",  "do",
-    "double",   "else",    "enum",    "extern",   "float",    "for",      "goto",     "if",
-    "inline",   "int",     "long",    "register", "restrict", "return",   "short",    "signed",
-    "sizeof",   "static",  "struct",  "switch",   "typedef",  "union",    "unsigned", "void",
-    "volatile", "while",   "asm",     "step",     "thread",   "layer",    "row",      "rows",
-    "task",     "tasks",   "scratch", "at",       "page",     "part",     "call",     "a",
-    "scores",   "count",   "ends",    "index",    "size",     "body",     "sinf",     "cosf",
-    "powf",     "logf",    "sqrtf",   "fabsf",    "floorf",   "ceilf",    "linux",    "unix",
-    "NAN",      "INFINITY"};
+    "auto",     "break",  "case",    "char",     "const",    "continue", "default",  "do",
+    "double",   "else",   "enum",    "extern",   "float",    "for",      "goto",     "if",
+    "inline",   "int",    "long",    "register", "restrict", "return",   "short",    "signed",
+    "sizeof",   "static", "struct",  "switch",   "typedef",  "union",    "unsigned", "void",
+    "volatile", "while",  "asm",     "step",     "thread",   "layer",    "row",      "rows",
+    "task",     "tasks",  "scratch", "at",       "page",     "part",     "call",     "a",
+    "scores",   "count",  "ends",    "tile",     "column",   "adapted",  "index",    "size",
+    "body",     "sinf",   "cosf",    "powf",     "logf",     "sqrtf",    "fabsf",    "floorf",
+    "ceilf",    "linux",  "unix",    "NAN",      "INFINITY"};
 
 static const char *identifier(Emit *e, LgStr name, bool taken) {
     for (size_t k = 0; k < sizeof reserved / sizeof reserved[0]; k++)

@@ -81,12 +81,7 @@ void emit_index(StmtEmit *x, const LangIndex *i, Buf *out) {
 }
 
 static bool is_flat(const StmtEmit *x, const LangIndex *i) {
-    if (!x->flat || i->kind != LANG_INDEX_VAR)
-        return false;
-    for (int k = 0; k < x->flat->var_count; k++)
-        if (x->flat->vars[k] == i->var)
-            return true;
-    return false;
+    return i->kind == LANG_INDEX_VAR && x->flat >> i->var & 1;
 }
 
 void emit_linear(StmtEmit *x, const LangTensor *t, const LangIndex *indexes, int count, int from,

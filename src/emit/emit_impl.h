@@ -67,14 +67,33 @@ typedef struct StmtEmit {
     int hoist_count;
     const RowRef *refs;
     int ref_count;
-    /* The flattened indexes of the reduction being written: these trailing indexes read as one. */
-    const LangExpr *flat;
+    uint32_t flat; /* indexes that read as one, the last of every tensor that has them; bits */
     const char *flat_name;
     /* `hole` reads as `hole_name` (score functions). */
     const LangExpr *hole;
     const char *hole_name;
     LgStatus status;
 } StmtEmit;
+
+/* The launch being written. */
+typedef struct RowsEmit {
+    Emit *e;
+    const Launch *l;
+    RowRef refs[EMIT_REFS_MAX];
+    int ref_count;
+    int64_t scratch; /* floats that tables need */
+    const Stage *stage;
+    LgStatus status;
+} RowsEmit;
+
+/* Names for what stages [from, to) of the launch read and write; then their declarations, in the
+ * function and in the loop over rows. */
+void emit_collect_refs(RowsEmit *r, int from, int to);
+void emit_declare_weights(RowsEmit *r);
+void emit_declare_rows(RowsEmit *r);
+bool emit_row_axis(const Emit *e, int tensor); /* it has a row for each row of the launch */
+void emit_stmt(RowsEmit *r, const Stage *stage);
+void emit_tile_stmt(RowsEmit *r, const Stage *stage);
 
 /* e as C text. Sets x->status on what cannot be written. */
 void emit_expr(StmtEmit *x, const LangExpr *e, Buf *out);
@@ -92,6 +111,7 @@ void emit_layered(Emit *e, const double *values, const char *name, const char *t
 LgStatus emit_rows(Emit *e, int launch);
 LgStatus emit_matmul(Emit *e, int launch);
 LgStatus emit_attend(Emit *e, int launch);
+LgStatus emit_tile(Emit *e, int launch); /* the epilogue of a launch of products */
 
 /* Parts that all kinds of launches have. */
 void emit_launch_begin(Emit *e, int launch);

@@ -125,11 +125,25 @@ static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
     emit_line(e, "}");
 }
 
+/* With adapters, what is done to the tiles waits for them: the tasks are handed out once more. */
+static void tiles_behind_adapters(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    emit_line(e, "if (adapted) {");
+    emit_line(e, "    const int32_t tasks = ends[0];");
+    emit_line(e, "    for (int32_t task; (task = step->claim(step->team)) < tasks;)");
+    emit_line(e, "        tile_%d(step%s, lgp_matmul_part(&part[0], task));", launch,
+              l->in_layer ? ", layer" : "");
+    emit_line(e, "    step->barrier(step->team, thread);");
+    emit_line(e, "}");
+}
+
 LgStatus emit_launch_end(Emit *e, int launch) {
     const Launch *l = &e->plan->launches[launch];
     emit_line(e, "step->barrier(step->team, thread);");
     for (int c = 0; c < l->lora_count; c++)
         lora_call(e, l, &l->loras[c]);
+    if (l->epilogue < l->stage_count && l->lora_count)
+        tiles_behind_adapters(e, launch);
     emit_line(e, "lgp_end(step, thread, %d, %s);", launch, l->in_layer ? "layer" : "-1");
     e->indent--;
     emit_line(e, "}");
@@ -160,11 +174,41 @@ static void matmul_part(Emit *e, const Stage *s, int at) {
     buf_clear(&y);
 }
 
+/* Tasks of one product after another. */
+static void product_tasks(Emit *e) {
+    emit_line(e, "for (int32_t task; (task = step->claim(step->team)) < tasks;) {");
+    emit_line(e, "    int32_t k = 0;");
+    emit_line(e, "    while (task >= ends[k])");
+    emit_line(e, "        k++;");
+    emit_line(e, "    lgp_matmul_task(&part[k], k ? task - ends[k - 1] : task, scratch);");
+    emit_line(e, "}");
+}
+
+/* A task does the same tile of all products (they have one shape), and then what comes of it. */
+static void tile_tasks(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    const char *layer = l->in_layer ? ", layer" : "";
+    emit_line(e, "tasks = ends[0];");
+    if (l->lora_count)
+        emit_line(e, "const int32_t adapted = step->lora_rows[%d];", domain_of(e, l));
+    emit_line(e, "for (int32_t task; (task = step->claim(step->team)) < tasks;) {");
+    emit_line(e, "    for (int32_t k = 0; k < %d; k++)", l->epilogue);
+    emit_line(e, "        lgp_matmul_task(&part[k], task, scratch);");
+    if (l->lora_count)
+        emit_line(e, "    if (!adapted)");
+    emit_line(e, "    %stile_%d(step%s, lgp_matmul_part(&part[0], task));",
+              l->lora_count ? "    " : "", launch, layer);
+    emit_line(e, "}");
+}
+
 LgStatus emit_matmul(Emit *e, int launch) {
     const Launch *l = &e->plan->launches[launch];
-    for (int k = 0; k < l->stage_count; k++)
+    int n = l->epilogue;
+    bool tiles = n < l->stage_count;
+    for (int k = 0; k < n; k++)
         LG_TRY(emit_check_type(e, l->stages[k]->stmt, l->stages[k]->stmt->targets[0].tensor));
-    int n = l->stage_count;
+    if (tiles)
+        LG_TRY(emit_tile(e, launch));
     emit_launch_begin(e, launch);
     emit_line(e, "LgpMatmul part[%d];", n);
     for (int k = 0; k < n; k++)
@@ -176,12 +220,10 @@ LgStatus emit_matmul(Emit *e, int launch) {
     emit_line(e, "    ends[k] = tasks += lgp_matmul_tasks(&part[k]);");
     emit_line(e, "}");
     emit_line(e, "float *const scratch = step->scratch + thread * step->scratch_floats;");
-    emit_line(e, "for (int32_t task; (task = step->claim(step->team)) < tasks;) {");
-    emit_line(e, "    int32_t k = 0;");
-    emit_line(e, "    while (task >= ends[k])");
-    emit_line(e, "        k++;");
-    emit_line(e, "    lgp_matmul_task(&part[k], k ? task - ends[k - 1] : task, scratch);");
-    emit_line(e, "}");
+    if (tiles)
+        tile_tasks(e, launch);
+    else
+        product_tasks(e);
     return emit_launch_end(e, launch);
 }
 

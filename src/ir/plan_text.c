@@ -81,7 +81,7 @@ static void print_launch(const Plan *plan, int index, Buf *out) {
     for (int k = 0; k < l->cite.line_count; k++)
         buf_printf(out, " %d", l->cite.lines[k]);
     buf_putc(out, '\n');
-    for (int k = 0; k < l->stage_count; k++)
+    for (int k = 0; k < l->epilogue; k++)
         print_stage(plan, l->stages[k], out);
     for (int c = 0; c < l->lora_count; c++) {
         buf_puts(out, "    adapters on");
@@ -92,6 +92,10 @@ static void print_launch(const Plan *plan, int index, Buf *out) {
         }
         buf_putc(out, '\n');
     }
+    if (l->epilogue < l->stage_count)
+        buf_puts(out, "    to each tile\n");
+    for (int k = l->epilogue; k < l->stage_count; k++)
+        print_stage(plan, l->stages[k], out);
 }
 
 static void print_tables(const Plan *plan, Buf *out) {

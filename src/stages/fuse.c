@@ -95,8 +95,61 @@ static bool row_chain(const Fuse *f, const Draft *a, const Draft *b) {
     return true;
 }
 
+typedef struct Elementwise {
+    const LangProgram *p;
+    const Stage *stage;
+    bool good;
+} Elementwise;
+
+/* A read at just the target's own indexes, or of a param over all but the row. */
+static void same_element(void *user, int tensor, const LangExpr *ref) {
+    Elementwise *e = user;
+    const LangTarget *t = &e->stage->stmt->targets[0];
+    if (!ref)
+        return; /* the target itself, added to */
+    int lead = e->p->tensors[tensor].kind == LANG_PARAM ? 1 : 0;
+    if (ref->tensor != tensor || e->p->tensors[tensor].kind == LANG_INPUT ||
+        ref->index_count != t->index_count - lead) {
+        e->good = false;
+        return;
+    }
+    for (int k = 0; k < ref->index_count; k++)
+        e->good &= match_index_equal(&ref->indexes[k], &t->indexes[k + lead]);
+}
+
+static bool plain_value(void *user, const LangExpr *e) {
+    Elementwise *x = user;
+    x->good &= e->kind != EXPR_VAR;
+    return x->good;
+}
+
+/* Arithmetic on the elements of products of one shape (gate and up, the residual): done to each
+ * tile while it is in the cache. The products are stored and rounded first, so no bit changes. */
+static bool epilogue(const Fuse *f, const Draft *a, const Draft *b) {
+    const LangProgram *p = f->pass->p;
+    const Stage *s = b->stages[0], *first = a->stages[0];
+    if (a->kind != LAUNCH_MATMUL || b->kind != LAUNCH_ROWS || b->count != 1 || s->op != STAGE_MAP ||
+        s->site >= 0 || s->row_dim != first->row_dim)
+        return false;
+    for (int k = 0; k < a->count; k++)
+        if (a->stages[k]->matmul &&
+            (a->stages[k]->matmul->n != first->matmul->n || a->stages[k]->matmul->expert >= 0))
+            return false;
+    const LangTarget *t = &s->stmt->targets[0];
+    const LangTensor *y = &p->tensors[t->tensor];
+    if (match_stride(p, y, 1) != first->matmul->n || !match_is_var(&t->indexes[0], s->row_var))
+        return false;
+    Elementwise e = {p, s, true};
+    for (int k = 1; k < t->index_count; k++)
+        e.good &= t->indexes[k].kind == LANG_INDEX_VAR;
+    stage_reads(p, s, same_element, &e);
+    match_nodes(s->stmt->rhs, plain_value, &e);
+    return e.good;
+}
+
 static const FuseRule rules[] = {
     {"siblings", 20, 1, "cpu interp ", NUMERICS_EXACT, false, siblings},
+    {"epilogue", 15, 1, "cpu ", NUMERICS_EXACT, true, epilogue},
     {"row-chain", 10, 1, "cpu interp ", NUMERICS_EXACT, true, row_chain},
 };
 
@@ -240,6 +293,9 @@ static LgStatus finish(Pass *pass, const Draft *d, Launch *l) {
                   .numerics = d->numerics,
                   .kernel = kernels[d->kind]};
     l->cite.template_name = l->kernel;
+    l->epilogue = d->count;
+    while (d->kind == LAUNCH_MATMUL && !d->stages[l->epilogue - 1]->matmul)
+        l->epilogue--;
     for (int k = 0; k < d->count; k++) {
         cite(&l->cite, d->stages[k]->stmt->line);
         if (d->stages[k]->attend)

@@ -108,7 +108,7 @@ static LgStatus check_sites(Verify *v) {
             if (at < 0 || at >= l->stage_count || l->stages[at]->site < 0)
                 return broken(v, "calls adapters for a statement that is no site", LG_STR(""));
             called++;
-            for (int m = at + 1; m < l->stage_count; m++)
+            for (int m = at + 1; m < l->epilogue; m++)
                 if (stages_conflict(v->plan->program, l->stages[at], l->stages[m]))
                     return broken(v, "uses a site's value before its adapters act:",
                                   l->stages[at]->stmt->text);
@@ -218,6 +218,20 @@ static LgStatus check_places(Verify *v) {
     return LG_OK;
 }
 
+/* What is done to the tiles of products needs no more of them than its own element. */
+static LgStatus check_epilogue(Verify *v) {
+    const Launch *l = v->launch;
+    for (int k = 0; k < l->stage_count; k++) {
+        const Stage *s = l->stages[k];
+        bool tile = l->kind == LAUNCH_MATMUL && k >= l->epilogue;
+        if ((l->kind == LAUNCH_MATMUL && !tile) != (s->matmul != NULL))
+            return broken(v, "has a stage that its kernel does not do:", s->stmt->text);
+        if (tile && (s->op != STAGE_MAP || s->site >= 0))
+            return broken(v, "does to its tiles what needs whole rows:", s->stmt->text);
+    }
+    return LG_OK;
+}
+
 static LgStatus verify_all(Verify *v, int *seen) {
     for (int l = 0; l < v->plan->launch_count; l++) {
         v->launch = &v->plan->launches[l];
@@ -229,6 +243,7 @@ static LgStatus verify_all(Verify *v, int *seen) {
             check_stage(v);
         }
         LG_TRY(v->status);
+        LG_TRY(check_epilogue(v));
         LG_TRY(check_sites(v));
     }
     LG_TRY(check_cover(v, seen));

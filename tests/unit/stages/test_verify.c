@@ -70,8 +70,8 @@ static void launch_that_cites_nothing_is_refused(void **state) {
 static void launch_that_leaves_a_line_out_is_refused(void **state) {
     (void)state;
     Launch *l = launch("a");
-    assert_int_equal(l->cite.line_count, 2);
-    l->cite.line_count = 1;
+    assert_int_equal(l->cite.line_count, 3);
+    l->cite.line_count = 2;
     broken("does not cite the line of");
 }
 
@@ -110,27 +110,63 @@ static void launches_out_of_order_are_refused(void **state) {
     broken("reads a value before it is defined: h");
 }
 
-static void late_addition_is_refused(void **state) {
+static void addition_before_its_summand_is_refused(void **state) {
     (void)state;
-    /* x += y in front of h = x: every value is defined, but h sees another x. */
+    static const PlanOptions plain = {.backend = "cpu", .no_fuse = true};
+    assert_int_equal(page_plan(&page, &plain), LG_OK);
     Plan *plan = page.plan;
-    int from = launch_of(plan, "y");
-    const Stage *add = NULL;
-    for (int l = 0; l < plan->launch_count; l++)
-        if (plan->launches[l].stages[0]->stmt->op == LANG_ADD_TO)
-            add = plan->launches[l].stages[0];
-    assert_non_null(add);
-    const Stage **stages = plan->launches[from].stages, *y = stages[0];
-    (void)y;
-    Launch *h = launch("h"), *residual = NULL;
-    for (int l = 0; l < plan->launch_count; l++)
-        if (plan->launches[l].stages[0] == add)
-            residual = &plan->launches[l];
-    Launch keep = *h;
-    *h = *residual;
-    *residual = keep;
+    int h = launch_of(plan, "h"), y = launch_of(plan, "y");
+    Launch *l = plan->launches, moved = l[y + 1];
+    assert_int_equal(moved.stages[0]->stmt->op, LANG_ADD_TO);
+    memmove(&l[h + 2], &l[h + 1], (size_t)(y - h) * sizeof *l);
+    l[h + 1] = moved;
+    broken("reads a value before it is defined: y");
+}
+
+static void statement_behind_one_that_depends_on_it_is_refused(void **state) {
+    (void)state;
+    /* Twice added to x: the sums are the same statements in another order, and every value is
+     * defined. */
+    static const char twice[] = PAGE_HEAD "layer l in L {\n"
+                                          "  h[t,i] = x[t,i] * 2\n"
+                                          "  x[t,i] += h[t,i]\n"
+                                          "  k[t,i] = x[t,i] * 3\n"
+                                          "  x[t,i] += k[t,i] + h[t,i]\n"
+                                          "}\n" PAGE_TAIL;
+    static const PlanOptions plain = {.backend = "cpu", .no_fuse = true};
+    Page p;
     LgError error = {0};
-    assert_int_equal(plan_verify(plan, "a test", &error), LG_INTERNAL);
+    assert_int_equal(page_compile(&p, twice, "test.lg", small_config, false), LG_OK);
+    assert_int_equal(page_plan(&p, &plain), LG_OK);
+    int h = launch_of(p.plan, "h"), k = launch_of(p.plan, "k");
+    assert_int_equal(k, h + 2);
+    Launch keep = p.plan->launches[k];
+    p.plan->launches[k] = p.plan->launches[k - 1];
+    p.plan->launches[k - 1] = keep;
+    assert_int_equal(plan_verify(p.plan, "a test", &error), LG_INTERNAL);
+    assert_non_null(strstr(error.message, "runs too late: x[t,i] += h[t,i]"));
+    page_clear(&p);
+}
+
+static void tile_work_that_needs_whole_rows_is_refused(void **state) {
+    (void)state;
+    Launch *l = launch("c");
+    assert_int_equal(l->kind, LAUNCH_MATMUL);
+    assert_int_equal(l->epilogue, 2);
+    assert_int_equal(l->stage_count, 3);
+    Stage *reduce = ARENA_NEW(&page.arena, Stage);
+    *reduce = *l->stages[2];
+    reduce->op = STAGE_REDUCE;
+    l->stages[2] = reduce;
+    broken("does to its tiles what needs whole rows");
+    l->epilogue = 3;
+    broken("has a stage that its kernel does not do");
+}
+
+static void product_behind_the_tiles_is_refused(void **state) {
+    (void)state;
+    launch("a")->epilogue = 1;
+    broken("has a stage that its kernel does not do");
 }
 
 static void statement_of_other_rows_is_refused(void **state) {
@@ -186,7 +222,10 @@ int main(void) {
         CASE(lost_store_is_refused),
         CASE(statement_done_twice_is_refused),
         CASE(launches_out_of_order_are_refused),
-        CASE(late_addition_is_refused),
+        CASE(addition_before_its_summand_is_refused),
+        CASE(statement_behind_one_that_depends_on_it_is_refused),
+        CASE(tile_work_that_needs_whole_rows_is_refused),
+        CASE(product_behind_the_tiles_is_refused),
         CASE(statement_of_other_rows_is_refused),
         CASE(site_without_its_adapters_is_refused),
         CASE(adapters_of_no_site_are_refused),
