@@ -66,9 +66,10 @@ static LgStatus compile(LgStr text, uint32_t options, Pattern **out, LgError *er
     PCRE2_SIZE offset;
     p->code = pcre2_compile((PCRE2_SPTR)text.ptr, text.len, options, &code, &offset, context);
     if (p->code) {
-        pcre2_jit_compile(p->code,
-                          PCRE2_JIT_COMPLETE); /* without it matching is slower, nothing else */
-        status = LG_OK;
+        /* Where the JIT has no way for this processor or pattern, matching is slower and nothing
+         * else. */
+        if (pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) != PCRE2_ERROR_NOMEMORY)
+            status = LG_OK;
     } else if (code != PCRE2_ERROR_NOMEMORY && code != PCRE2_ERROR_HEAP_FAILED) {
         PCRE2_UCHAR message[200] = {0};
         pcre2_get_error_message(code, message, sizeof message);
