@@ -1,0 +1,270 @@
+/* matmul.h and pack.c together: stored rows are drawn, packed as at load, multiplied, and compared
+ * with what the format's own conversion to f32 makes of the stored rows. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/pack.h"
+#include "base/float.h"
+#include "harness.h"
+
+typedef struct Shape {
+    DType dtype;
+    int format;
+    Regime regime;
+    int32_t rows, n, k;
+    int64_t x_stride, y_stride;
+    bool bias, round;
+} Shape;
+
+/* What is stored, packed, and as numbers: value = scale * code + offset a weight, scale 1 where it
+ * is no quantised format. */
+typedef struct Weights {
+    unsigned char *stored, *packed;
+    float *value;  /* [n, k] */
+    float *spread; /* [n, k]: |scale code| + |offset|: what the kernel's terms add up to, whatever
+                      cancels */
+    float *step;   /* [n, k]: |scale|, for quantised formats */
+    LgpWeight w;
+} Weights;
+
+static void weights_free(Weights *w) {
+    free(w->stored);
+    free(w->packed);
+    free(w->value);
+    free(w->spread);
+    free(w->step);
+}
+
+/* Draws stored rows. A scale's exponent varies, so that a wrong block shows. */
+static void draw_stored(Check *c, const Shape *s, unsigned char *stored, uint64_t row_bytes) {
+    const DTypeInfo *info = dtype_info(s->dtype);
+    for (int32_t r = 0; r < s->n; r++) {
+        unsigned char *row = stored + (uint64_t)r * row_bytes;
+        if (info->block_elems == 1) {
+            for (int32_t k = 0; k < s->k; k++) {
+                float v = (float)draw_unit(c);
+                uint16_t h = s->dtype == DTYPE_BF16 ? bf16_from_float(v) : f16_from_float(v);
+                if (s->dtype == DTYPE_F32)
+                    memcpy(row + 4 * k, &v, 4);
+                else
+                    memcpy(row + 2 * k, &h, 2);
+            }
+            continue;
+        }
+        for (int32_t b = 0; b < s->k / LGP_BLOCK; b++, row += info->block_bytes) {
+            for (uint32_t i = 0; i < info->block_bytes; i++)
+                row[i] = (unsigned char)draw(c);
+            uint16_t d = f16_from_float((float)(draw_unit(c) * exp2(draw_int(c, -12, 0))));
+            uint16_t m = f16_from_float((float)draw_unit(c));
+            memcpy(row, &d, 2);
+            if (s->dtype == DTYPE_Q4_1)
+                memcpy(row + 2, &m, 2);
+        }
+    }
+}
+
+static void spread_of(const Shape *s, Weights *w, const unsigned char *stored, uint64_t row_bytes) {
+    const DTypeInfo *info = dtype_info(s->dtype);
+    for (int32_t r = 0; r < s->n; r++) {
+        const unsigned char *row = stored + (uint64_t)r * row_bytes;
+        for (int32_t k = 0; k < s->k; k++) {
+            size_t at = (size_t)r * (size_t)s->k + (size_t)k;
+            uint16_t d = 0, m = 0;
+            if (info->block_elems > 1) {
+                memcpy(&d, row + (uint32_t)k / 32 * info->block_bytes, 2);
+                memcpy(&m, row + (uint32_t)k / 32 * info->block_bytes + 2, 2);
+            }
+            float offset = s->dtype == DTYPE_Q4_1   ? f16_to_float(m)
+                           : s->dtype == DTYPE_Q4_0 ? -8.0f * f16_to_float(d)
+                                                    : 0.0f;
+            if (s->format == LGP_Q8)
+                offset = 0.0f;
+            w->step[at] = fabsf(f16_to_float(d));
+            w->spread[at] = fabsf(w->value[at] - offset) + fabsf(offset);
+        }
+    }
+}
+
+static bool weights_make(Check *c, const Shape *s, Weights *w) {
+    uint64_t row_bytes = 0;
+    size_t elems = (size_t)s->n * (size_t)s->k;
+    if (!dtype_row_bytes(s->dtype, (uint64_t)s->k, &row_bytes))
+        return fail(c, "no whole blocks");
+    w->stored = malloc((size_t)s->n * row_bytes + 1);
+    w->value = malloc(elems * sizeof(float) + 1);
+    w->spread = malloc(elems * sizeof(float) + 1);
+    w->step = malloc(elems * sizeof(float) + 1);
+    size_t bytes = pack_matrix_bytes(s->format, (uint64_t)s->n, (uint64_t)s->k);
+    w->packed = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    draw_stored(c, s, w->stored, row_bytes);
+    Tensor t = {.dtype = s->dtype,
+                .rank = 2,
+                .shape = {(uint64_t)s->n, (uint64_t)s->k},
+                .data = w->stored,
+                .bytes = (uint64_t)s->n * row_bytes};
+    for (int32_t r = 0; r < s->n && s->k > 0; r++)
+        tensor_row_f32(&t, (uint64_t)r, w->value + (size_t)r * (size_t)s->k);
+    spread_of(s, w, w->stored, row_bytes);
+    ParamBinding b = {.tensor = &t};
+    memset(w->packed, 0xff, bytes);
+    uint64_t panels = pack_panel_count((uint64_t)s->n), cut = panels / 2;
+    if (s->k > 0 &&
+        (!pack_matrix_panels(&b, s->format, (uint64_t)s->n, (uint64_t)s->k, cut, panels,
+                             w->packed) ||
+         !pack_matrix_panels(&b, s->format, (uint64_t)s->n, (uint64_t)s->k, 0, cut, w->packed)))
+        return fail(c, "not packed");
+    w->w = (LgpWeight){.data = w->packed, .format = s->format, .rows = s->n, .columns = s->k};
+    return true;
+}
+
+/* Runs all tasks, the last first where `backwards`; scratch is NaN before every one. */
+static bool run(Check *c, const LgpMatmul *m, bool backwards) {
+    Guarded scratch = guarded((size_t)c->k->matmul_scratch(m->w->columns) * sizeof(float), true);
+    int32_t tasks = c->k->matmul_tasks(m);
+    for (int32_t t = 0; t < tasks; t++) {
+        memset(scratch.data, 0xff, scratch.bytes);
+        c->k->matmul_task(m, backwards ? tasks - 1 - t : t, scratch.data);
+    }
+    bool whole = guarded_whole(&scratch);
+    guarded_free(&scratch);
+    return whole || fail(c, "scratch was written outside");
+}
+
+/* A chain of at most 32 steps, its products rounded too at the generic level; two joins a block;
+ * the block's sum of x, the bias. */
+static double bound_of(const Shape *s, const Weights *w, const float *x, int32_t o, double ref,
+                       double bias) {
+    double spread = 0, lost = 0;
+    const bool q4 = s->format == LGP_Q4;
+    for (int32_t k = 0; k < s->k; k++) {
+        size_t at = (size_t)o * (size_t)s->k + (size_t)k;
+        spread += (double)w->spread[at] * fabs((double)x[k]);
+        lost += q4 ? (double)w->step[at] * 0x1p-121 : 0;
+    }
+    int32_t blocks = (s->k + LGP_BLOCK - 1) / LGP_BLOCK,
+            chain = s->k < LGP_BLOCK ? s->k : LGP_BLOCK;
+    double error = (chain + 1 + 4 * blocks + 6) * U_F32 * (spread + fabs(bias)) + lost +
+                   (2 * s->k + 4) * TINY * 256;
+    return error + round_error(fabs(ref) + error, s->round);
+}
+
+static bool compare(Check *c, const Shape *s, const Weights *w, const LgpMatmul *m) {
+    for (int32_t r = 0; r < s->rows; r++) {
+        const float *x = m->x + r * s->x_stride;
+        for (int32_t o = 0; o < s->n; o++) {
+            double ref = 0, bias = m->bias ? (double)m->bias[o] : 0;
+            for (int32_t k = 0; k < s->k; k++)
+                ref += (double)w->value[(size_t)o * (size_t)s->k + (size_t)k] * (double)x[k];
+            ref += bias;
+            double bound = bound_of(s, w, x, o, ref, bias), got = (double)m->y[r * s->y_stride + o];
+            if (!within(got, ref, bound))
+                return fail_value(c, (size_t)r * (size_t)s->n + (size_t)o, got, ref, bound);
+            if (s->round && !is_bf16(got))
+                return fail(c, "row %d, output %d: %a is no bf16", r, o, got);
+        }
+        for (int64_t i = s->n; i < s->y_stride && r + 1 < s->rows; i++)
+            if (lgp_bits(m->y[r * s->y_stride + i]) != 0xffffffffu)
+                return fail(c, "row %d was written beyond its outputs", r);
+    }
+    return true;
+}
+
+/* Rows alone, and all rows in reverse company, and tasks in reverse order: the same bits. */
+static bool same_bits(Check *c, const Shape *s, const LgpMatmul *m) {
+    size_t floats = (size_t)s->rows * (size_t)s->y_stride;
+    float *y = malloc((floats + 1) * sizeof(float)),
+          *x = malloc(((size_t)s->rows * (size_t)s->k + 1) * sizeof(float));
+    bool good = true;
+    for (int32_t r = 0; r < s->rows; r++)
+        memcpy(x + (size_t)r * (size_t)s->k, m->x + (s->rows - 1 - r) * s->x_stride,
+               (size_t)s->k * sizeof(float));
+    LgpMatmul again = *m, one = *m;
+    again.y = y;
+    memset(y, 0xff, floats * sizeof(float));
+    good = run(c, &again, true);
+    for (int32_t r = 0; good && r < s->rows; r++)
+        if (memcmp(y + r * s->y_stride, m->y + r * s->y_stride, (size_t)s->n * sizeof(float)) != 0)
+            good = fail(c, "row %d differs where tasks run in reverse", r);
+    again.x = x;
+    again.x_stride = s->k;
+    good = good && run(c, &again, false);
+    for (int32_t r = 0; good && r < s->rows; r++)
+        if (memcmp(y + r * s->y_stride, m->y + (s->rows - 1 - r) * s->y_stride,
+                   (size_t)s->n * sizeof(float)) != 0)
+            good = fail(c, "row %d differs in other company", s->rows - 1 - r);
+    one.rows = 1;
+    one.y = y;
+    for (int32_t r = 0; good && r<s->rows; r += s->rows> 16 ? 7 : 1) {
+        one.x = m->x + r * s->x_stride;
+        good = run(c, &one, false);
+        if (good && memcmp(y, m->y + r * s->y_stride, (size_t)s->n * sizeof(float)) != 0)
+            good = fail(c, "row %d differs alone", r);
+    }
+    free(y);
+    free(x);
+    return good;
+}
+
+static bool one_case(Check *c, const Shape *s) {
+    Weights w = {0};
+    snprintf(c->shape, sizeof c->shape, "%s as %d, rows %d, n %d, k %d, strides %lld %lld, %s%s%s",
+             dtype_info(s->dtype)->name, s->format, s->rows, s->n, s->k, (long long)s->x_stride,
+             (long long)s->y_stride, regime_name(s->regime), s->bias ? ", bias" : "",
+             s->round ? ", bf16" : "");
+    Guarded x = guarded(((size_t)s->rows * (size_t)s->x_stride) * sizeof(float), true);
+    Guarded y = guarded(((size_t)s->rows * (size_t)s->y_stride) * sizeof(float), true);
+    Guarded bias = guarded((size_t)s->n * sizeof(float), true);
+    bool good = weights_make(c, s, &w);
+    for (int32_t r = 0; r < s->rows; r++) /* what lies between rows stays NaN */
+        draw_floats(c, s->regime, s->round, (float *)x.data + r * s->x_stride, (size_t)s->k);
+    draw_floats(c, s->regime, false, bias.data, (size_t)s->n);
+    LgpMatmul m = {.x = x.data,
+                   .x_stride = s->x_stride,
+                   .rows = s->rows,
+                   .w = &w.w,
+                   .y = y.data,
+                   .y_stride = s->y_stride,
+                   .bias = s->bias ? bias.data : NULL,
+                   .round_bf16 = s->round};
+    good = good && run(c, &m, false) && compare(c, s, &w, &m) && same_bits(c, s, &m);
+    if (good && !(guarded_whole(&x) && guarded_whole(&y) && guarded_whole(&bias)))
+        good = fail(c, "memory outside was written");
+    guarded_free(&x);
+    guarded_free(&y);
+    guarded_free(&bias);
+    weights_free(&w);
+    return good;
+}
+
+/* Stored type, what it packs to. */
+static const struct {
+    DType dtype;
+    int format;
+} kinds[] = {{DTYPE_F32, LGP_F32}, {DTYPE_BF16, LGP_BF16}, {DTYPE_F16, LGP_F16},
+             {DTYPE_Q8_0, LGP_Q8}, {DTYPE_Q4_0, LGP_Q4},   {DTYPE_Q4_1, LGP_Q4},
+             {DTYPE_Q4_0, LGP_Q8}};
+
+bool check_matmul(Check *c, uint64_t run_seed) {
+    int cases = c->quick ? 42 : 420;
+    for (int i = 0; i < cases; i++) {
+        check_case(c, run_seed, i);
+        int kind = i % (int)(sizeof kinds / sizeof *kinds);
+        Shape s = {.dtype = kinds[kind].dtype, .format = kinds[kind].format};
+        bool blocks = dtype_info(s.dtype)->block_elems > 1, large = i % 60 < 7 && !c->quick;
+        s.regime = (Regime)draw_int(c, 0, REGIME_COUNT - 1);
+        s.rows = large ? DRAW_OF(c, 97, 128, 200)
+                       : DRAW_OF(c, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 17, 25);
+        s.n = DRAW_OF(c, 1, 7, 15, 16, 17, 31, 48, 67, 144, 259);
+        s.k = blocks ? LGP_BLOCK * DRAW_OF(c, 1, 2, 3, 5, 8, 17)
+                     : DRAW_OF(c, 0, 1, 7, 8, 15, 31, 32, 33, 63, 64, 65, 97, 160, 257);
+        s.x_stride = s.k + DRAW_OF(c, 0, 1, 5);
+        s.y_stride = s.n + DRAW_OF(c, 0, 1, 3);
+        s.bias = draw_int(c, 0, 1);
+        s.round = draw_int(c, 0, 1);
+        if (!one_case(c, &s))
+            return false;
+    }
+    return true;
+}
