@@ -194,9 +194,11 @@ static bool check_expr(StmtCtx *s, const LangExpr *e) {
 }
 
 static bool check_bound_exprs(StmtCtx *s) {
-    for (int i = 0; i < s->out->var_count; i++)
-        if (!check_expr(s, s->out->vars[i].upper))
+    for (int i = 0; i < s->out->var_count; i++) {
+        const LangExpr *upper = s->out->vars[i].upper;
+        if (upper && !check_indexes(s, upper->tensor, upper->indexes, upper))
             return false;
+    }
     return true;
 }
 

@@ -3,6 +3,7 @@
 #include "lang/check.h"
 
 #include <math.h>
+#include <string.h>
 
 static LangExpr *node_new(StmtCtx *s, LangExprKind kind, const AstExpr *at) {
     LangExpr *e = ARENA_NEW(s->c->arena, LangExpr);
@@ -49,11 +50,14 @@ int expr_var_add(StmtCtx *s, AstName name, int dim, bool reduced) {
     Check *c = s->c;
     const Symbol *taken = check_find(c, name.text);
     bool is_layer = s->c->in_layer && lg_str_eq(c->layer->name.text, name.text);
-    if (is_layer || (taken && taken->kind != SYMBOL_TENSOR)) {
+    bool dotted = memchr(name.text.ptr, '.', name.text.len) != NULL;
+    if (dotted || is_layer || (taken && taken->kind != SYMBOL_TENSOR)) {
         diag_refuse(&c->diag, name.line, name.column,
-                    "cannot use %s as an index: it is %s. A name of its own is accepted.",
+                    "cannot use %s as an index: it %s. A name of its own is accepted.",
                     diag_text(name.text).text,
-                    is_layer ? "the layer's index" : "a dim or a const of the page");
+                    dotted     ? "has a dot"
+                    : is_layer ? "is the layer's index"
+                               : "is a dim or a const of the page");
         return -1;
     }
     if (expr_var_find(s, name.text) >= 0) {
