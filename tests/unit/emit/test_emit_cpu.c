@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "emit/emit_cpu.h"
 #include "tests/unit/stages/fixture.h"
 
@@ -24,8 +25,10 @@ static const char qwen3_config[] =
 static const char varied[] = PAGE_HEAD
     "param gz[E] = \"gz.weight\" # */ #error not here /*\n"
     "lora ad on wh\n"
-    "while[t,i]: f32 = exp(x[t,i]) + log(2 + abs(x[t,i])) - sqrt(abs(x[t,i])) / rsqrt(2 + x[t,i]^2)\n"
-    "step[t,i]: f32 = sin(while[t,i]) * cos(while[t,i]) + sigmoid(x[t,i]) * tanh(x[t,i]) # */ int x;\n"
+    "while[t,i]: f32 = exp(x[t,i]) + log(2 + abs(x[t,i])) - sqrt(abs(x[t,i])) / rsqrt(2 + "
+    "x[t,i]^2)\n"
+    "step[t,i]: f32 = sin(while[t,i]) * cos(while[t,i]) + sigmoid(x[t,i]) * tanh(x[t,i]) # */ int "
+    "x;\n"
     "layer l in L {\n"
     "  param wo[E, G*M*D] = \"{l}.wo.weight\"\n"
     "  param wh[G*D, E] = \"{l}.wh.weight\"\n"
@@ -238,6 +241,37 @@ static void explanation_names_every_launch(void **state) {
     page_clear(&p);
 }
 
+/* The n-th allocation fails, for every n until planning and emitting need no more: an error each
+ * time, and nothing is lost. */
+static void failed_allocations_are_reported(void **state) {
+    (void)state;
+    Page p;
+    if (page_compile(&p, varied, "varied.lg", varied_config, true) != LG_OK)
+        fail_msg("%s", p.error.message);
+    LgStatus status = LG_NO_MEMORY;
+    long n = 1;
+    for (; status != LG_OK && n < 20000; n++) {
+        Arena arena;
+        Plan *plan = NULL;
+        LgError error = {0};
+        Buf text;
+        arena_init(&arena);
+        buf_init(&text);
+        lg_alloc_fail_at(n, 1);
+        status = plan_build(p.program, &cpu, &arena, &plan, &error);
+        if (status == LG_OK)
+            status = emit_cpu(plan, "avx2", &text, &error);
+        lg_alloc_fail_at(0, 0);
+        if (status != LG_OK)
+            assert_int_equal(error.status, LG_NO_MEMORY);
+        buf_clear(&text);
+        arena_clear(&arena);
+    }
+    assert_int_equal(status, LG_OK);
+    assert_true(n > 10);
+    page_clear(&p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(emitted_pages_compile_without_warnings),
@@ -246,6 +280,7 @@ int main(void) {
         cmocka_unit_test(lines_of_the_file_itself_are_right),
         cmocka_unit_test(wrong_level_and_types_are_refused),
         cmocka_unit_test(explanation_names_every_launch),
+        cmocka_unit_test(failed_allocations_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
