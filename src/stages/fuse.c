@@ -3,7 +3,7 @@
  * rules alike. */
 #include "stages/pass.h"
 
-#include <stdio.h>
+#include <limits.h>
 #include <string.h>
 
 #define SIBLINGS_MAX 4
@@ -307,10 +307,34 @@ static LgStatus finish(Pass *pass, const Draft *d, Launch *l) {
     return group_sites(pass, l);
 }
 
+/* The drafts as the plan's launches, verified. */
+static LgStatus settle(const Fuse *f, const char *name) {
+    Pass *pass = f->pass;
+    Plan *plan = pass->plan;
+    plan->launches = ARENA_ARRAY(pass->arena, Launch, (size_t)f->count + 1);
+    if (!plan->launches)
+        return lg_fail_memory(pass->err);
+    plan->launch_count = f->count;
+    plan->layer_begin = plan->layer_end = 0;
+    for (int k = 0; k < f->count; k++) {
+        LG_TRY(finish(pass, &f->drafts[k], &plan->launches[k]));
+        plan->layer_begin += f->drafts[k].block < 1;
+        plan->layer_end += f->drafts[k].block < 2;
+    }
+    return plan_verify(plan, name, pass->err);
+}
+
+LgStatus pass_check(Pass *pass, const char *name) {
+    Fuse f = {.pass = pass};
+    LG_TRY(start(&f));
+    return settle(&f, name);
+}
+
 LgStatus pass_fuse(Pass *pass) {
     Fuse f = {.pass = pass};
     LG_TRY(start(&f));
-    int done = 1 << 30;
+    LG_TRY(settle(&f, "stages"));
+    int done = INT_MAX;
     while (!pass->o->no_fuse) {
         const FuseRule *next = NULL;
         for (size_t k = 0; k < sizeof(rules) / sizeof(rules[0]); k++)
@@ -320,18 +344,8 @@ LgStatus pass_fuse(Pass *pass) {
         if (!next)
             break;
         LG_TRY(apply(&f, next));
+        LG_TRY(settle(&f, next->name));
         done = next->priority;
-    }
-    Plan *plan = pass->plan;
-    plan->launches = ARENA_ARRAY(pass->arena, Launch, (size_t)f.count + 1);
-    if (!plan->launches)
-        return lg_fail_memory(pass->err);
-    plan->launch_count = f.count;
-    plan->layer_begin = plan->layer_end = 0;
-    for (int k = 0; k < f.count; k++) {
-        LG_TRY(finish(pass, &f.drafts[k], &plan->launches[k]));
-        plan->layer_begin += f.drafts[k].block < 1;
-        plan->layer_end += f.drafts[k].block < 2;
     }
     return LG_OK;
 }

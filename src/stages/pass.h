@@ -26,7 +26,9 @@ LgStatus lift_attend(Pass *pass, int index, Stage *stage, int *sum_index);
 LgStatus pass_place_lora(Pass *pass);
 /* Function calls in the layer block that no layer changes become values in front of it. */
 LgStatus pass_hoist(Pass *pass);
-/* stages → launches. */
+/* Verifies the stages as they are, as one launch each. */
+LgStatus pass_check(Pass *pass, const char *name);
+/* stages → launches, verified behind every rule. */
 LgStatus pass_fuse(Pass *pass);
 /* Refuses stages that the back end has no kernel for. */
 LgStatus pass_check_kernels(Pass *pass);

@@ -81,10 +81,10 @@ LgStatus plan_build(const LangProgram *p, const PlanOptions *options, Arena *are
     LG_TRY(pass_lift(&pass));
     LG_TRY(pass_check_kernels(&pass));
     LG_TRY(pass_place_lora(&pass));
+    LG_TRY(pass_check(&pass, "place_lora"));
     if (!options->no_fuse)
         LG_TRY(pass_hoist(&pass));
     LG_TRY(pass_fuse(&pass));
-    LG_TRY(plan_verify(plan, "fuse", err));
     LG_TRY(pass_weights(&pass));
     LG_TRY(pass_memory(&pass));
     LG_TRY(plan_verify(plan, "memory", err));
