@@ -22,16 +22,17 @@ typedef struct GoldenModel {
 LgStatus golden_model_open(const char *path, GoldenModel *out, LgError *err);
 void golden_model_close(GoldenModel *m);
 
+#define GOLDEN_PROMPTS_MAX 8
 typedef struct GoldenCase {
-    const char *name;    /* "tiny-qwen3/base" */
-    const char *model;   /* path */
-    const char *adapter; /* folder; NULL: the base */
-    const char *goldens; /* path without .json, .safetensors */
-    const char *prompts; /* path of prompts.json */
-    const char *only[4]; /* prompts; none: all */
-    bool greedy_only;    /* judge the continuations alone */
-    double last_limit;   /* f32 stores: of the last logits */
-    double sure_margin;  /* bf16 stores: from here every id must agree */
+    const char *name;                     /* "tiny-qwen3/base" */
+    const char *model;                    /* path */
+    const char *adapter;                  /* folder; NULL: the base */
+    const char *goldens;                  /* path without .json, .safetensors */
+    const char *prompts;                  /* path of prompts.json */
+    const char *only[GOLDEN_PROMPTS_MAX]; /* prompts; none: all */
+    bool greedy_only;                     /* judge the continuations alone */
+    double last_limit;                    /* f32 stores: of the last logits */
+    double sure_margin;                   /* bf16 stores: from here every id must agree */
 } GoldenCase;
 
 typedef struct GoldenCount {

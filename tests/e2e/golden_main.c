@@ -25,52 +25,68 @@ static const Rules smollm2_rules = {4e-3, 5e-5, 1.0, 0.94, 0.90};
 
 typedef struct Entry {
     const char *model;
-    const char *adapter; /* NULL: the base */
-    const char *only[4]; /* prompts; none: all */
-    bool may_refuse;     /* the loader may say that it does not serve this */
+    const char *adapter;                  /* NULL: the base */
+    const char *only[GOLDEN_PROMPTS_MAX]; /* prompts; none: all */
+    bool may_refuse;                      /* the loader may say that it does not serve this */
+    const char *slow[GOLDEN_PROMPTS_MAX]; /* of a slow back end, instead of `only` */
 } Entry;
 
 static const Entry tiny_entries[] = {
-    {"tiny-qwen3", NULL, {NULL}, false},
-    {"tiny-qwen3", "en-r8-all", {NULL}, false},
-    {"tiny-qwen3", "en-r8-all-fp16", {NULL}, false},
-    {"tiny-qwen3", "en-r8-all-fp32", {NULL}, false},
-    {"tiny-qwen3", "cpp-r16-rslora", {NULL}, false},
-    {"tiny-qwen3", "json-r4-qv", {NULL}, false},
-    {"tiny-qwen3", "layer1-q-only", {NULL}, false},
-    {"tiny-qwen3", "r1", {NULL}, false},
-    {"tiny-qwen3", "pattern", {NULL}, false},
-    {"tiny-qwen3", "pattern-overlap", {NULL}, false},
-    {"tiny-qwen3", "alpha0", {NULL}, false},
-    {"tiny-qwen3", "dora-r8", {NULL}, false},
-    {"tiny-qwen3", "embed-head", {NULL}, true},
-    {"tiny-qwen3", "lora-bias", {NULL}, true},
-    {"tiny-qwen3", "save-head", {NULL}, true},
-    {"tiny-qwen3", "save-norm", {NULL}, true},
-    {"tiny-qwen3", "chat-tokens", {NULL}, true},
-    {"tiny-llama", NULL, {NULL}, false},
-    {"tiny-llama", "en-r8-all", {NULL}, false},
-    {"tiny-llama", "cpp-r16", {NULL}, false},
+    {"tiny-qwen3", NULL, {NULL}, false, {NULL}},
+    {"tiny-qwen3", "en-r8-all", {NULL}, false, {NULL}},
+    {"tiny-qwen3", "en-r8-all-fp16", {NULL}, false, {NULL}},
+    {"tiny-qwen3", "en-r8-all-fp32", {NULL}, false, {NULL}},
+    {"tiny-qwen3", "cpp-r16-rslora", {NULL}, false, {NULL}},
+    {"tiny-qwen3", "json-r4-qv", {NULL}, false, {NULL}},
+    {"tiny-qwen3", "layer1-q-only", {NULL}, false, {NULL}},
+    {"tiny-qwen3", "r1", {NULL}, false, {NULL}},
+    {"tiny-qwen3", "pattern", {NULL}, false, {NULL}},
+    {"tiny-qwen3", "pattern-overlap", {NULL}, false, {NULL}},
+    {"tiny-qwen3", "alpha0", {NULL}, false, {NULL}},
+    {"tiny-qwen3", "dora-r8", {NULL}, false, {NULL}},
+    {"tiny-qwen3", "embed-head", {NULL}, true, {NULL}},
+    {"tiny-qwen3", "lora-bias", {NULL}, true, {NULL}},
+    {"tiny-qwen3", "save-head", {NULL}, true, {NULL}},
+    {"tiny-qwen3", "save-norm", {NULL}, true, {NULL}},
+    {"tiny-qwen3", "chat-tokens", {NULL}, true, {NULL}},
+    {"tiny-llama", NULL, {NULL}, false, {NULL}},
+    {"tiny-llama", "en-r8-all", {NULL}, false, {NULL}},
+    {"tiny-llama", "cpp-r16", {NULL}, false, {NULL}},
     /* only in the larger set */
-    {"tiny-qwen3-hd48", NULL, {NULL}, false},
-    {"tiny-qwen3-hd48", "en-r8-all", {NULL}, false},
-    {"tiny-qwen3-hd48", "cpp-r16", {NULL}, false},
-    {"mid-qwen3", NULL, {NULL}, false},
-    {"mid-qwen3", "en-r8-all", {NULL}, false},
-    {"mid-qwen3", "cpp-r16", {NULL}, false},
-    {NULL, NULL, {NULL}, false},
+    {"tiny-qwen3-hd48", NULL, {NULL}, false, {NULL}},
+    {"tiny-qwen3-hd48", "en-r8-all", {NULL}, false, {NULL}},
+    {"tiny-qwen3-hd48", "cpp-r16", {NULL}, false, {NULL}},
+    {"mid-qwen3", NULL, {NULL}, false, {NULL}},
+    {"mid-qwen3", "en-r8-all", {NULL}, false, {NULL}},
+    {"mid-qwen3", "cpp-r16", {NULL}, false, {NULL}},
+    {NULL, NULL, {NULL}, false, {NULL}},
 };
 
 static const Entry smollm2_entries[] = {
-    {"smollm2", NULL, {"p5", "p64"}, false},     {"smollm2", "sql", {"sql0"}, false},
-    {"smollm2", "extract", {"extract0"}, false}, {"smollm2", "redact", {"redact0"}, false},
-    {"smollm2", "triage", {"triage0"}, false},   {NULL, NULL, {NULL}, false},
+    {"smollm2", NULL, {"p5", "p64", "p200", "p1500"}, false, {"p5", "p64"}},
+    {"smollm2", "sql", {"p5", "p200", "sql0", "sql1", "sql2", "sql3"}, false, {"sql0"}},
+    {"smollm2",
+     "extract",
+     {"p5", "p200", "extract0", "extract1", "extract2", "extract3"},
+     false,
+     {"extract0"}},
+    {"smollm2",
+     "redact",
+     {"p5", "p200", "redact0", "redact1", "redact2", "redact3"},
+     false,
+     {"redact0"}},
+    {"smollm2",
+     "triage",
+     {"p5", "p200", "triage0", "triage1", "triage2", "triage3"},
+     false,
+     {"triage0"}},
+    {NULL, NULL, {NULL}, false, {NULL}},
 };
 
 typedef struct Backend {
     const char *name;
     LgStatus (*open)(const RunnerOptions *o, Runner **out, LgError *err);
-    bool f64; /* the interpreter also runs in double */
+    bool slow; /* the interpreter; it also runs in double */
     int32_t chunk;
 } Backend;
 
@@ -156,7 +172,7 @@ static LgStatus run_store(const Backend *b, const Set *set, const GoldenCase *c,
     if (status == LG_OK)
         *held &= hold(set->rules, c, &count, store_f32, pool);
     double diff = -1;
-    if (status == LG_OK && b->f64 && store_f32)
+    if (status == LG_OK && b->slow && store_f32)
         status = golden_run_f64(c, &m, &diff, err);
     if (status == LG_OK && diff >= 0) {
         bool close = diff <= set->rules->f64_limit;
@@ -188,7 +204,7 @@ static void run_entry(const Backend *b, const Set *set, const Entry *entry, Pool
                     .prompts = prompts,
                     .last_limit = set->rules->f32_limit,
                     .sure_margin = set->rules->sure_margin};
-    memcpy(c.only, entry->only, sizeof c.only);
+    memcpy(c.only, b->slow ? entry->slow : entry->only, sizeof c.only);
     if (!file_exists(c.model) && !file_is_dir(c.model))
         return;
     bool held = true;
