@@ -1,8 +1,5 @@
 #include "backend/cpu/program.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -12,6 +9,7 @@
 
 #include "backend/cpu/compile.h"
 #include "backend/cpu/elf_check.h"
+#include "backend/cpu/levels.h"
 #include "base/clock.h"
 #include "base/embedded.h"
 #include "base/file.h"
@@ -36,35 +34,19 @@ typedef struct Build {
 
 /* ---- levels ---- */
 
-#if defined(__x86_64__)
-/* clang's __builtin_cpu_supports does not know the name in every version that builds this. */
-static bool cpu_has_f16c(void) {
-    unsigned eax, ebx, ecx, edx;
-    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
-}
-#endif
-
 const char *level_missing(const char *level) {
-    if (strcmp(level, "generic") == 0)
-        return NULL;
-    if (strcmp(level, "avx2") != 0)
-        return "no such level";
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2"))
-        return "AVX2";
-    if (!__builtin_cpu_supports("fma"))
-        return "FMA";
-    if (!cpu_has_f16c())
-        return "F16C";
+    const CpuLevel *l = cpu_level_find(level);
+    if (!l)
+        return "there is no such level";
+    if (!l->kernels)
+        return "this build has no kernels for it";
+    if (!cpu_level_runs(l))
+        return "this processor lacks its instructions (AVX2, FMA or F16C)";
     return NULL;
-#else
-    return "an x86-64 processor";
-#endif
 }
 
 const char *level_best(void) {
-    return level_missing("avx2") ? "generic" : "avx2";
+    return cpu_level_best(CPU_LEVELS_ALL)->name;
 }
 
 /* ---- what a program is made from ---- */
@@ -236,7 +218,7 @@ static LgStatus check_info(const ProgramRequest *r, const char *path, void *hand
     const char *missing = level_missing(info->level);
     if (missing)
         return lg_fail(err, LG_BAD_INPUT, 0,
-                       "the program \"%s\" is of level %s, which this processor does not run (%s). "
+                       "the program \"%s\" is of level %s, but %s. "
                        "Compile it for level generic",
                        path, info->level, missing);
     return LG_OK;

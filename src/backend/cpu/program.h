@@ -39,7 +39,7 @@ LgStatus program_write(const ProgramRequest *r, const char *path, LgError *err);
 
 void program_close(Program *p);
 
-/* NULL: this processor runs the level; else the first feature that it lacks, or "no such level". */
+/* NULL: the level runs here; else why not. */
 const char *level_missing(const char *level);
 const char *level_best(void);
 

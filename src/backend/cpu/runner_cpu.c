@@ -225,9 +225,8 @@ static LgStatus take_level(const RunnerOptions *o, const char **level, LgError *
     *level = o->level ? o->level : level_best();
     const char *missing = level_missing(*level);
     if (missing)
-        return lg_fail(err, LG_BAD_INPUT, 0, "CPU level \"%s\": %s%s; the best level here is %s",
-                       *level, strcmp(missing, "no such level") == 0 ? "" : "this processor lacks ",
-                       missing, level_best());
+        return lg_fail(err, LG_BAD_INPUT, 0, "CPU level \"%s\": %s; the best level here is %s",
+                       *level, missing, level_best());
     return LG_OK;
 }
 
