@@ -1,29 +1,47 @@
 /* jansson behind three guards: a depth check before it parses, integers past 64 bits respelled as
- * reals, and a note of failed allocations, which jansson's scanner overlooks in places (a token
- * would be cut short and accepted). */
+ * reals, and care for failed allocations. Its scanner overlooks that the buffer of a token did not
+ * grow: the token loses bytes, its closing quote among them, and is read past its end. So a parse
+ * holds a reserve that the first failed request is served from, and has no input after that. */
 #include "base/json.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 
 #define JSON_DEPTH_MAX 128
 #define JSON_INT_DIGITS_SAFE 18 /* any integer of so many digits fits 64 bits */
+#define JSON_SCANNER_MIN 64     /* the scanner's first buffers, and what it saves of a bad byte */
 
-static _Thread_local bool
-    json_alloc_failed; /* read by lg_json_parse alone, after it has cleared it */
+/* jansson's hooks take no context, so that what they need of the parse under way is the thread's.
+ * json_load sets it and clears it again; outside a parse it is zero. */
+typedef struct ParseMemory {
+    void *reserve; /* the largest buffer that the scanner can ask for */
+    size_t reserve_bytes;
+    bool failed; /* the reserve has been asked: what jansson makes is thrown away */
+} ParseMemory;
+static _Thread_local ParseMemory parse_memory;
 
 static void *json_alloc(size_t bytes) {
     void *p = lg_alloc(bytes);
-    if (!p)
-        json_alloc_failed = true;
+    ParseMemory *m = &parse_memory;
+    if (p || !m->reserve)
+        return p;
+    if (!m->failed && bytes <= m->reserve_bytes)
+        p = m->reserve;
+    m->failed = true;
     return p;
 }
 
+static void json_release(void *p) {
+    if (!p || p != parse_memory.reserve)
+        lg_free(p);
+}
+
 static void hooks_install(void) {
-    json_set_alloc_funcs(json_alloc, lg_free);
+    json_set_alloc_funcs(json_alloc, json_release);
 }
 
 void lg_mem_install_hooks(void) {
@@ -102,9 +120,53 @@ static void respell_long_integers(LgStr text, Buf *out) {
     }
 }
 
-static json_t *load(LgStr text, json_error_t *e) {
-    return json_loadb(text.len ? text.ptr : "", text.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
-                      e);
+/* The length of the longest string, number or word: what the scanner keeps at a time. */
+static size_t longest_token(LgStr text) {
+    size_t longest = 0;
+    size_t i = 0;
+    while (i < text.len) {
+        size_t end = i + 1;
+        if (text.ptr[i] == '"')
+            end = string_end(text, i);
+        while (text.ptr[i] != '"' && end < text.len && !strchr(" \t\r\n[]{},:\"", text.ptr[end]))
+            end++;
+        longest = end - i > longest ? end - i : longest;
+        i = end;
+    }
+    return longest;
+}
+
+/* A byte at a time, so that none is under way when an allocation fails: the scanner's buffer grows
+ * by doubling, and no token lasts long enough to ask for a second growth. */
+static size_t next_byte(void *to, size_t room, void *data) {
+    LgStr *rest = data;
+    if (rest->len == 0 || room == 0 || parse_memory.failed)
+        return 0;
+    *(char *)to = *rest->ptr++;
+    rest->len--;
+    return 1;
+}
+
+static LgStatus load(LgStr text, json_t **out, json_error_t *e, LgError *err) {
+    ParseMemory *m = &parse_memory;
+    size_t longest = longest_token(text);
+    if (longest > (SIZE_MAX - JSON_SCANNER_MIN) / 2)
+        return lg_fail_memory(err);
+    *m = (ParseMemory){.reserve_bytes = 2 * longest + JSON_SCANNER_MIN};
+    m->reserve = lg_alloc(m->reserve_bytes);
+    if (!m->reserve)
+        return lg_fail_memory(err);
+    json_t *value =
+        json_load_callback(next_byte, &text, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, e);
+    if (m->failed) {
+        json_decref(value);
+        value = NULL;
+    }
+    LgStatus status = m->failed ? lg_fail_memory(err) : LG_OK;
+    lg_free(m->reserve);
+    *m = (ParseMemory){0};
+    *out = value;
+    return status;
 }
 
 /* jansson quotes the input as it is. */
@@ -126,21 +188,17 @@ LgStatus lg_json_parse(LgStr text, const char *what, json_t **out, LgError *err)
         return lg_fail(err, LG_BAD_INPUT, deep, "%s: nested deeper than %d levels at byte %zu",
                        what, JSON_DEPTH_MAX, deep);
     json_error_t e;
-    json_alloc_failed = false;
-    json_t *value = load(text, &e);
+    json_t *value;
+    LG_TRY(load(text, &value, &e, err));
     if (!value && json_error_code(&e) == json_error_numeric_overflow) {
         Buf respelled;
         buf_init(&respelled);
         respell_long_integers(text, &respelled);
-        if (respelled.failed)
-            json_alloc_failed = true;
-        else
-            value = load(buf_view(&respelled), &e);
+        LgStatus status =
+            respelled.failed ? lg_fail_memory(err) : load(buf_view(&respelled), &value, &e, err);
         buf_clear(&respelled);
-    }
-    if (json_alloc_failed) {
-        json_decref(value);
-        return lg_fail_memory(err);
+        if (status != LG_OK)
+            return status;
     }
     if (!value)
         return fail_syntax(&e, what, err);

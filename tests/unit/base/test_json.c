@@ -7,8 +7,10 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/rng.h"
 
 static json_t *parse(const char *text) {
     LgError err = {0};
@@ -104,30 +106,104 @@ static void strings_may_hold_zeros(void **state) {
     refuses(LG_STR("{\"a\\u0000b\": 1}"), "NUL");
 }
 
+/* Parses with the n-th allocation failing; the value is as good as one of a quiet parse, or there
+ * is none and memory is the reason. */
+static LgStatus parse_failing(LgStr text, long n, bool forever, const json_t *expected) {
+    LgError err = {0};
+    json_t *value = NULL;
+    lg_alloc_fail_at(n, forever);
+    LgStatus status = lg_json_parse(text, "input", &value, &err);
+    lg_alloc_fail_at(0, 0);
+    if (status == LG_OK) {
+        assert_true(json_equal(value, expected));
+    } else {
+        assert_int_equal(status, LG_NO_MEMORY);
+        assert_int_equal(err.status, LG_NO_MEMORY);
+        assert_null(value);
+    }
+    json_decref(value);
+    return status;
+}
+
 /* jansson's scanner would cut a token short and go on. */
 static void a_failed_allocation_is_never_a_wrong_value(void **state) {
     (void)state;
     LgStr text = LG_STR("{\"a long key, longer than any small buffer holds\": [1, 22.5, \"a long "
                         "string, likewise longer\","
                         " {\"model_max_length\": 1000000000000000019884624838656}]}");
+    json_t *expected = parse(text.ptr);
     for (int forever = 0; forever < 2; forever++) {
-        LgStatus status = LG_NO_MEMORY;
-        for (long n = 1; status != LG_OK; n++) {
-            assert_true(n < 1000);
-            LgError err = {0};
-            json_t *value = NULL;
-            lg_alloc_fail_at(n, forever);
-            status = lg_json_parse(text, "input", &value, &err);
-            lg_alloc_fail_at(0, 0);
-            if (status == LG_OK) {
-                json_t *list =
-                    json_object_get(value, "a long key, longer than any small buffer holds");
-                assert_int_equal(json_array_size(list), 4);
-                json_decref(value);
-            } else {
-                assert_int_equal(status, LG_NO_MEMORY);
-            }
+        long n = 1;
+        while (parse_failing(text, n, forever, expected) != LG_OK)
+            assert_true(n++ < 1000);
+        assert_true(n > 20);
+    }
+    json_decref(expected);
+}
+
+/* Whatever the length at which a token's buffer would have grown, and whatever follows it. */
+static void tokens_of_every_length_survive_a_failed_growth(void **state) {
+    (void)state;
+    static const char *const forms[][2] = {
+        {"[\"", "\"]"},    {"[\"\xe2\x82\xac", "\xe2\x82\xac\"]"},
+        {"{\"", "\": 1}"}, {"[1", ".5]"},
+        {"[1", ", 2]"},    {"[\"\\u00e9", "\\n\"]"}};
+    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++)
+        for (int len = 1; len < 300; len = len < 70 ? len + 1 : len + 17) {
+            Buf b;
+            buf_init(&b);
+            buf_puts(&b, forms[f][0]);
+            for (int i = 0; i < len; i++)
+                buf_putc(&b, '1');
+            buf_puts(&b, forms[f][1]);
+            json_t *expected = parse(b.data);
+            long n = 1;
+            while (parse_failing(buf_view(&b), n, false, expected) != LG_OK)
+                n++;
+            json_decref(expected);
+            buf_clear(&b);
         }
+}
+
+/* A word that means nothing is scanned to its end before it is refused. */
+static void faults_are_found_without_memory_too(void **state) {
+    (void)state;
+    LgStr text =
+        LG_STR("[truuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuue]");
+    LgStatus status = LG_NO_MEMORY;
+    for (long n = 1; status == LG_NO_MEMORY; n++) {
+        json_t *value = NULL;
+        lg_alloc_fail_at(n, n & 1);
+        status = lg_json_parse(text, "input", &value, NULL);
+        lg_alloc_fail_at(0, 0);
+        assert_null(value);
+    }
+    assert_int_equal(status, LG_BAD_INPUT);
+}
+
+static void files_survive_failed_allocations(void **state) {
+    (void)state;
+    static const char *const files[] = {LG_TEST_DATA "/tiny/models/tiny-qwen3/config.json",
+                                        LG_TEST_DATA
+                                        "/tiny/bad-adapters/control-ok/adapter_config.json",
+                                        LG_TEST_DATA "/tiny/models/tiny-qwen3/tokenizer.json"};
+    for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
+        Buf text;
+        buf_init(&text);
+        assert_int_equal(file_read(files[f], 1 << 20, &text, NULL), LG_OK);
+        lg_alloc_fail_at(0, 0);
+        json_t *expected = parse(text.data);
+        long made = lg_alloc_fail_at(0, 0);
+        assert_true(made > 50);
+        for (long n = 1; n <= made && n <= 200; n++)
+            assert_int_equal(parse_failing(buf_view(&text), n, n & 1, expected), LG_NO_MEMORY);
+        for (uint64_t i = 0; i < 100; i++) {
+            long n = 1 + (long)(rng_u64(f, i) % (uint64_t)made);
+            assert_int_equal(parse_failing(buf_view(&text), n, i & 1, expected), LG_NO_MEMORY);
+        }
+        assert_int_equal(parse_failing(buf_view(&text), made + 1, true, expected), LG_OK);
+        json_decref(expected);
+        buf_clear(&text);
     }
 }
 
@@ -141,6 +217,9 @@ int main(void) {
         cmocka_unit_test(integers_past_64_bits_become_reals),
         cmocka_unit_test(strings_may_hold_zeros),
         cmocka_unit_test(a_failed_allocation_is_never_a_wrong_value),
+        cmocka_unit_test(tokens_of_every_length_survive_a_failed_growth),
+        cmocka_unit_test(faults_are_found_without_memory_too),
+        cmocka_unit_test(files_survive_failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
