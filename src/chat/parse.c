@@ -1,6 +1,7 @@
 /* Statements. What is no statement of the subset is refused with the list of those that are. */
 #include <string.h>
 
+#include "base/utf8.h"
 #include "chat/library.h"
 #include "chat/parser.h"
 
@@ -366,6 +367,8 @@ static LgStatus fail_unknown(const TplParser *p) {
 
 LgStatus tpl_parse(Arena *arena, LgStr source, TplList *out, LgError *err) {
     TplParser p = {.arena = arena, .err = err};
+    if (!utf8_valid(source))
+        return lg_fail(err, LG_BAD_INPUT, 0, "chat template: its text is not UTF-8");
     LG_TRY(tpl_lex(arena, source, &p.tokens, err));
     LG_TRY(parse_body(&p, out, NULL));
     return p.unknown ? fail_unknown(&p) : LG_OK;

@@ -248,7 +248,7 @@ LgStatus tpl_items(TplRun *r, TplValue v, const TplValue **items, size_t *count)
         *count = v.as.dict->count;
         return tpl_step(r, 1);
     case TPL_SEQ:
-        *items = v.as.seq->items + v.as.seq->read;
+        *items = v.as.seq->count ? v.as.seq->items + v.as.seq->read : NULL;
         *count = v.as.seq->count - v.as.seq->read;
         if (v.as.seq->kind == TPL_GENERATOR)
             v.as.seq->read = v.as.seq->count;

@@ -70,6 +70,11 @@ static void wrong_use_of_values_names_the_line(void **state) {
                   "may not be called in a template");
 }
 
+static void source_must_be_utf8(void **state) {
+    (void)state;
+    check_refusal("a\xff", NONE, LG_BAD_INPUT, 0, "its text is not UTF-8");
+}
+
 static void context_must_be_an_object(void **state) {
     (void)state;
     check_refusal("x", "[1]", LG_BAD_INPUT, 0, "the context is not an object");
@@ -81,6 +86,7 @@ int main(void) {
         cmocka_unit_test(unknown_names_are_refused_with_the_list_of_known_ones),
         cmocka_unit_test(syntax_errors_say_what_was_expected),
         cmocka_unit_test(wrong_use_of_values_names_the_line),
+        cmocka_unit_test(source_must_be_utf8),
         cmocka_unit_test(context_must_be_an_object),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
