@@ -18,6 +18,13 @@ foreach(backend interp cpu)
   endforeach()
 endforeach()
 
+add_executable(e2e_golden_mutants tests/e2e/golden_mutants.c tests/e2e/golden.c)
+target_link_libraries(e2e_golden_mutants PRIVATE lg_lora PkgConfig::CMOCKA)
+target_include_directories(e2e_golden_mutants PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(e2e_golden_mutants PRIVATE LG_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+add_test(NAME e2e.golden_mutants COMMAND e2e_golden_mutants)
+set_tests_properties(e2e.golden_mutants PROPERTIES LABELS "e2e" TIMEOUT 300)
+
 add_executable(e2e_differential tests/e2e/differential.c tests/e2e/reading.c tests/e2e/random_model.c)
 target_link_libraries(e2e_differential PRIVATE lg_backend PkgConfig::CMOCKA)
 target_include_directories(e2e_differential PRIVATE ${CMAKE_SOURCE_DIR})

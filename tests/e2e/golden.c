@@ -28,20 +28,34 @@ static bool serves(const LgEmbedded *page, LgStr architecture) {
     return found;
 }
 
-static LgStatus compile_page(GoldenModel *m, LgError *err) {
+/* The page's text, with one replacement where `find` is not NULL. */
+static LgStatus page_source(GoldenModel *m, const LgEmbedded *page, const char *find,
+                            const char *put, LgStr *out, LgError *err) {
+    *out = (LgStr){page->data, page->size};
+    const char *at = find ? strstr(page->data, find) : NULL;
+    if (!find)
+        return LG_OK;
+    if (!at)
+        return lg_fail(err, LG_NOT_FOUND, 0, "%s holds no \"%s\"", page->name, find);
+    const char *text = arena_printf(&m->arena, "%.*s%s%s", (int)(at - page->data), page->data, put,
+                                    at + strlen(find));
+    *out = text ? lg_str(text) : *out;
+    return text ? LG_OK : lg_fail_memory(err);
+}
+
+static LgStatus compile_page(GoldenModel *m, const char *find, const char *put, LgError *err) {
     const Config *config = checkpoint_config(m->checkpoint);
     const ConfigValue *names = config_get_c(config, "architectures");
     LgStr architecture = {NULL, 0};
     if (names && names->kind == CONFIG_LIST && names->count > 0)
         architecture = names->items[0].string;
-    else if (names && names->kind == CONFIG_STRING)
-        architecture = names->string;
     for (const LgEmbedded *page = lg_models; page->name; page++) {
         if (!serves(page, architecture))
             continue;
+        LgStr source;
         LangProgram *plain, *program;
-        LG_TRY(lang_compile((LgStr){page->data, page->size}, page->name, config, &m->arena, &plain,
-                            err));
+        LG_TRY(page_source(m, page, find, put, &source, err));
+        LG_TRY(lang_compile(source, page->name, config, &m->arena, &plain, err));
         LG_TRY(lang_rewrite_lora(plain, &m->arena, &program, err));
         m->program = program;
         return LG_OK;
@@ -50,12 +64,17 @@ static LgStatus compile_page(GoldenModel *m, LgError *err) {
 }
 
 LgStatus golden_model_open(const char *path, GoldenModel *out, LgError *err) {
+    return golden_model_open_mutant(path, NULL, NULL, out, err);
+}
+
+LgStatus golden_model_open_mutant(const char *path, const char *find, const char *put,
+                                  GoldenModel *out, LgError *err) {
     GoldenModel m = {0};
     arena_init(&m.arena);
     Binding *binding = NULL;
     LgStatus status = checkpoint_open(path, &m.checkpoint, err);
     if (status == LG_OK)
-        status = compile_page(&m, err);
+        status = compile_page(&m, find, put, err);
     if (status == LG_OK)
         status = bind_params(m.program, checkpoint_tensors(m.checkpoint), &m.arena, &binding, err);
     m.binding = binding;
@@ -195,7 +214,7 @@ static void judge(const Forcing *j, int32_t at, const float *logits) {
     j->count->agree += agree;
     j->count->sure += sure;
     j->count->sure_agree += sure && agree;
-    if (sure && !agree)
+    if (sure && !agree && !j->c->quiet)
         printf("  %s %s position %d: id %d, the reference has %d with margin %.4g\n", j->c->name,
                j->prompt, at, best, f->want[at], f->margin[at]);
 }
@@ -365,6 +384,95 @@ LgStatus golden_run_f64(const GoldenCase *c, const GoldenModel *m, double *diff,
         status = last_f64(e, c, &g, slot, diff, err);
     eval_destroy(e);
     adapter_destroy(adapter);
+    goldens_close(&g);
+    return status;
+}
+
+/* The residual stream is the tensor that `+=` adds to; what is behind the layers is its norm. */
+typedef struct Hidden {
+    const Tensor *want; /* [layers + 1, rows, width] */
+    const LangProgram *p;
+    int stream;
+    int next; /* rows of `want` that are done */
+    double diff;
+} Hidden;
+
+static int residual_stream(const LangProgram *p) {
+    for (int i = 0; i < p->stmt_count; i++)
+        if (p->stmts[i].op == LANG_ADD_TO && p->stmts[i].role == LANG_PLAIN)
+            return p->stmts[i].targets[0].tensor;
+    return -1;
+}
+
+static bool is_last_of_layer(const LangProgram *p, int stmt, int tensor) {
+    for (int i = stmt + 1; i < p->layer_end; i++)
+        if (p->stmts[i].targets[0].tensor == tensor)
+            return false;
+    return true;
+}
+
+static void hold_hidden(Hidden *h, const double *value, uint64_t elems) {
+    const unsigned char *want = h->want->data + (uint64_t)h->next++ * elems * sizeof(float);
+    double largest = 0, diff = 0;
+    for (uint64_t i = 0; i < elems; i++) {
+        float w;
+        memcpy(&w, want + i * sizeof w, sizeof w);
+        largest = fmax(largest, fabs((double)w));
+        double d = fabs(value[i] - (double)w);
+        if (!(d <= diff))
+            diff = isnan(d) ? (double)INFINITY : d;
+    }
+    h->diff = fmax(h->diff, diff / largest);
+}
+
+static void trace_hidden(void *user, const LangProgram *p, int stmt, int layer, const double *value,
+                         uint64_t elems) {
+    Hidden *h = user;
+    const LangStmt *s = &p->stmts[stmt];
+    bool stream = s->targets[0].tensor == h->stream;
+    bool first = stream && layer < 0 && stmt < p->layer_begin;
+    bool between =
+        stream && layer >= 0 && layer < p->layer_count - 1 && is_last_of_layer(p, stmt, h->stream);
+    if (first)
+        h->next = 0; /* an adapter's fold comes again */
+    /* The first statement behind the layers is the norm. */
+    if (first || between || (layer < 0 && stmt == p->layer_end))
+        hold_hidden(h, value, elems);
+}
+
+LgStatus golden_run_hidden(const GoldenCase *c, const GoldenModel *m, double *diff, LgError *err) {
+    enum { ROWS = 5 };
+    Goldens g;
+    Eval *e = NULL;
+    int32_t token[ROWS], slot[ROWS] = {0}, pos[ROWS];
+    *diff = -1;
+    LgStatus status = goldens_open(c, &g, err);
+    Hidden h = {.p = m->program, .stream = residual_stream(m->program)};
+    if (status == LG_OK)
+        h.want = tensor_set_find(g.logits, LG_STR("p5.hidden"));
+    if (status == LG_OK && h.want)
+        status = eval_create(m->program, m->binding, (EvalOptions){.store_f32 = true}, &e, err);
+    if (e) {
+        const json_t *ids = json_object_get(json_object_get(g.prompts, "p5"), "ids");
+        for (int32_t i = 0; i < ROWS; i++) {
+            token[i] = int_at(ids, (size_t)i);
+            pos[i] = i;
+        }
+        Step step = {.rows = ROWS,
+                     .token = token,
+                     .slot = slot,
+                     .pos = pos,
+                     .samples = ROWS,
+                     .last = pos,
+                     .slot_count = 1};
+        eval_set_trace(e, trace_hidden, &h);
+        status = eval_step(e, &step, NULL, err);
+        if (status == LG_OK && h.next != m->program->layer_count + 1)
+            status = lg_fail(err, LG_INTERNAL, 0, "%d of the hidden states were seen", h.next);
+        if (status == LG_OK)
+            *diff = h.diff;
+    }
+    eval_destroy(e);
     goldens_close(&g);
     return status;
 }

@@ -20,6 +20,10 @@ typedef struct GoldenModel {
 
 /* path: a folder or a .gguf file; the page is the embedded one that serves its architecture. */
 LgStatus golden_model_open(const char *path, GoldenModel *out, LgError *err);
+/* The same with `find` in the page's text replaced once by `put`: a page that is wrong, to see that
+ * it is noticed. */
+LgStatus golden_model_open_mutant(const char *path, const char *find, const char *put,
+                                  GoldenModel *out, LgError *err);
 void golden_model_close(GoldenModel *m);
 
 #define GOLDEN_PROMPTS_MAX 8
@@ -31,6 +35,7 @@ typedef struct GoldenCase {
     const char *prompts;                  /* path of prompts.json */
     const char *only[GOLDEN_PROMPTS_MAX]; /* prompts; none: all */
     bool greedy_only;                     /* judge the continuations alone */
+    bool quiet;                           /* print nothing */
     double last_limit;                    /* f32 stores: of the last logits */
     double sure_margin;                   /* bf16 stores: from here every id must agree */
 } GoldenCase;
@@ -48,5 +53,9 @@ LgStatus golden_run(const GoldenCase *c, Runner *r, int32_t adapter_slot, bool s
 
 /* The f64 interpreter against p64.last_f64; -1 in *diff where the case has none. */
 LgStatus golden_run_f64(const GoldenCase *c, const GoldenModel *m, double *diff, LgError *err);
+
+/* The interpreter against p5.hidden, layer by layer: the largest difference as a part of the
+ * largest number of its row; -1 in *diff where the case has none. */
+LgStatus golden_run_hidden(const GoldenCase *c, const GoldenModel *m, double *diff, LgError *err);
 
 #endif

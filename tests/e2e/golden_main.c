@@ -12,6 +12,7 @@
 
 #define SKIPPED 77
 #define PATH_MAX_BYTES 1024
+#define HIDDEN_LIMIT 2e-5 /* of the largest number of a layer's rows */
 
 /* f32: how far the last logits may be off; f64: the same for the f64 interpreter, whose values are
  * still stored as f32. bf16: ids of at least this margin must all agree; pooled, and in every case,
@@ -177,6 +178,15 @@ static LgStatus run_store(const Backend *b, const Set *set, const GoldenCase *c,
     if (status == LG_OK && diff >= 0) {
         bool close = diff <= set->rules->f64_limit;
         printf("%s %-32s f64   p64 last logits %.2e\n", close ? "ok  " : "FAIL", c->name, diff);
+        *held &= close;
+    }
+    diff = -1;
+    if (status == LG_OK && b->slow && store_f32)
+        status = golden_run_hidden(c, &m, &diff, err);
+    if (status == LG_OK && diff >= 0) {
+        bool close = diff <= HIDDEN_LIMIT;
+        printf("%s %-32s f32   p5 hidden states, relative %.2e\n", close ? "ok  " : "FAIL", c->name,
+               diff);
         *held &= close;
     }
     if (r)
