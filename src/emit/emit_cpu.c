@@ -45,7 +45,7 @@ static void append_format(Buf *out, const char *format, va_list args) {
 void emit_line(Emit *e, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    if (format[0] != '%' || strcmp(format, "%s"))
+    if (strcmp(format, "%s") != 0)
         indent(e);
     append_format(e->out, format, args);
     buf_putc(e->out, '\n');
@@ -136,7 +136,7 @@ static LgStatus paste_kernels(Emit *e) {
     static const char *const order[] = {"abi.h", "vec.h", "math.h", "matmul.h", "attend.h"};
     for (size_t n = 0; n < sizeof order / sizeof order[0]; n++) {
         const LgEmbedded *k = lg_kernels_cpu;
-        while (k->name && strcmp(k->name, order[n]))
+        while (k->name && strcmp(k->name, order[n]) != 0)
             k++;
         if (!k->name)
             return lg_fail(e->err, LG_INTERNAL, 0, "the kernel text %s is not in this binary",
@@ -145,7 +145,7 @@ static LgStatus paste_kernels(Emit *e) {
         for (const char *at = k->data, *end = at + k->size; at < end;) {
             const char *nl = memchr(at, '\n', (size_t)(end - at));
             size_t len = nl ? (size_t)(nl - at) : (size_t)(end - at);
-            if (len < 10 || memcmp(at, "#include \"", 10))
+            if (len < 10 || memcmp(at, "#include \"", 10) != 0)
                 buf_append(e->out, at, len);
             buf_putc(e->out, '\n');
             at += len + 1;
@@ -356,9 +356,9 @@ static const char *file_name(LgStr path, Arena *arena) {
 }
 
 LgStatus emit_cpu(const Plan *plan, const char *level, Buf *out, LgError *err) {
-    if (strcmp(level, "generic") && strcmp(level, "avx2"))
+    if (strcmp(level, "generic") != 0 && strcmp(level, "avx2") != 0)
         return lg_fail(err, LG_BAD_INPUT, 0, "no CPU level %s; there are generic and avx2", level);
-    if (strcmp(plan->backend, "cpu"))
+    if (strcmp(plan->backend, "cpu") != 0)
         return lg_fail(err, LG_BAD_INPUT, 0, "a plan for back end %s has no CPU program",
                        plan->backend);
     Arena arena;

@@ -97,8 +97,8 @@ void emit_linear(StmtEmit *x, const LangTensor *t, const LangIndex *indexes, int
         if (indexes[k].kind == LANG_INDEX_INT) {
             if (indexes[k].value == 0)
                 continue;
-            buf_printf(out, "%s%llu", any ? " + " : "",
-                       (unsigned long long)((uint64_t)indexes[k].value * stride));
+            uint64_t offset = (uint64_t)indexes[k].value * stride;
+            buf_printf(out, "%s%llu", any ? " + " : "", (unsigned long long)offset);
             any = true;
             continue;
         }

@@ -62,7 +62,9 @@ struct Launch {
     LaunchKind kind;
     const Stage **stages;
     int stage_count;
-    int epilogue; /* MATMUL: stages from here on are done to each tile of the products, behind adapters; else stage_count */
+    /* MATMUL: stages from here on are done to each tile of the products, behind adapters; else
+     * stage_count. */
+    int epilogue;
     bool in_layer;
     int row_dim;
     const char *name;   /* carries the source lines: "qwen3_57_59_q_k_v" */

@@ -129,15 +129,16 @@ static bool epilogue(const Fuse *f, const Draft *a, const Draft *b) {
     const LangProgram *p = f->pass->p;
     const Stage *s = b->stages[0], *first = a->stages[0];
     if (a->kind != LAUNCH_MATMUL || b->kind != LAUNCH_ROWS || b->count != 1 || s->op != STAGE_MAP ||
-        s->site >= 0 || s->row_dim != first->row_dim)
+        s->site >= 0 || s->row_dim != first->row_dim || !first->matmul)
         return false;
+    uint64_t n = first->matmul->n;
     for (int k = 0; k < a->count; k++)
         if (a->stages[k]->matmul &&
-            (a->stages[k]->matmul->n != first->matmul->n || a->stages[k]->matmul->expert >= 0))
+            (a->stages[k]->matmul->n != n || a->stages[k]->matmul->expert >= 0))
             return false;
     const LangTarget *t = &s->stmt->targets[0];
     const LangTensor *y = &p->tensors[t->tensor];
-    if (match_stride(p, y, 1) != first->matmul->n || !match_is_var(&t->indexes[0], s->row_var))
+    if (match_stride(p, y, 1) != n || !match_is_var(&t->indexes[0], s->row_var))
         return false;
     Elementwise e = {p, s, true};
     for (int k = 1; k < t->index_count; k++)
@@ -173,11 +174,14 @@ static bool movable(const Fuse *f, int a, int b) {
 
 static LgStatus join(Fuse *f, int a, int b, const FuseRule *rule) {
     Draft *x = &f->drafts[a], *y = &f->drafts[b];
-    const Stage **stages = arena_grow(f->pass->arena, x->stages, (size_t)x->count,
-                                      (size_t)(x->count + y->count), sizeof(*stages));
+    const Stage **stages =
+        ARENA_ARRAY(f->pass->arena, const Stage *, (size_t)x->count + (size_t)y->count);
     if (!stages)
         return lg_fail_memory(f->pass->err);
-    memcpy(stages + x->count, y->stages, (size_t)y->count * sizeof(*stages));
+    for (int k = 0; k < x->count; k++)
+        stages[k] = x->stages[k];
+    for (int k = 0; k < y->count; k++)
+        stages[x->count + k] = y->stages[k];
     x->stages = stages;
     x->count += y->count;
     x->rule = rule->name;

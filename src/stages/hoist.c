@@ -234,9 +234,9 @@ static LgStr table_name(Pass *pass, const Table *t, const LangTensor *tensors, i
 static LgStatus add_tables(Hoist *h) {
     Pass *pass = h->pass;
     int old = pass->p->tensor_count, n = h->count;
-    LangTensor *tensors = arena_grow(pass->arena, pass->p->tensors, (size_t)old, (size_t)(old + n),
-                                     sizeof(LangTensor));
-    Stage *stages = ARENA_ARRAY(pass->arena, Stage, (size_t)(pass->stage_count + n));
+    LangTensor *tensors = arena_grow(pass->arena, pass->p->tensors, (size_t)old,
+                                     (size_t)old + (size_t)n, sizeof(LangTensor));
+    Stage *stages = ARENA_ARRAY(pass->arena, Stage, (size_t)pass->stage_count + (size_t)n);
     if (!tensors || !stages)
         return lg_fail_memory(pass->err);
     int begin = pass->layer_begin;

@@ -321,7 +321,9 @@ LgStatus lift_attend(Pass *pass, int index, Stage *stage, int *sum_index) {
             &a, a.p, a.p->rhs->a,
             "what is done to a score depends on something else than the score and numbers. "
             "Accepted: constant factors, and functions of the score.");
-    LG_TRY(find_sum(&a, index, sum_index));
+    LgStatus found = find_sum(&a, index, sum_index);
+    if (found != LG_OK || !a.o || !a.prob || !a.v)
+        return found;
     LG_TRY(value_axes(&a));
     LG_TRY(check_bounds(&a));
     sizes(&a);

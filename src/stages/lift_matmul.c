@@ -157,7 +157,9 @@ LgStatus lift_matmul(Pass *pass, const LangStmt *s, const LangExpr *reduce, cons
                      Stage *stage) {
     const LangProgram *p = pass->p;
     Product m = {.pass = pass, .s = s, .reduce = reduce};
-    LG_TRY(split_factors(&m));
+    LgStatus split = split_factors(&m);
+    if (split != LG_OK || !m.w || !m.x)
+        return split;
     const LangTensor *w = &p->tensors[m.w->tensor];
     StageMatmul *out = ARENA_NEW(pass->arena, StageMatmul);
     if (!out)
