@@ -34,18 +34,19 @@ bool check_claims(Check *c) {
         if (!unclaimed(c, i))
             continue;
         LgStr key = config_key(c->config, i);
-        size_t used = strlen(others);
+        size_t end = strlen(others);
         if (count == 0)
             first = key;
         else if (count <= OTHERS_MAX)
-            snprintf(others + used, sizeof others - used, "%s%s", used ? ", " : " (and ",
+            snprintf(others + end, sizeof others - end, "%s%s", end ? ", " : " (and ",
                      diag_text(key).text);
         count++;
     }
     if (count == 0)
         return true;
-    if (count > 1)
-        strcat(others, count > 1 + OTHERS_MAX ? ", …)" : ")"); /* room for it is left */
+    size_t used = strlen(others);
+    if (count > 1) /* room for it is left */
+        snprintf(others + used, sizeof others - used, "%s", count > 1 + OTHERS_MAX ? ", …)" : ")");
     const ConfigValue *v = config_get(c->config, first);
     Buf value;
     buf_init(&value);

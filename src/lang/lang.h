@@ -1,5 +1,6 @@
-/* The .lg language: source text and a model's config in, a checked program out. Knows nothing of checkpoints' tensors, of kernels or
- * of layout.  Everything of a program lives in the arena that it was made in. */
+/* The .lg language: source text and a model's config in, a checked program out. Knows nothing of
+ * checkpoints' tensors, of kernels or of layout.  Everything of a program lives in the arena that
+ * it was made in. */
 #ifndef LG_LANG_LANG_H
 #define LG_LANG_LANG_H
 
@@ -19,8 +20,8 @@ typedef struct LangDim {
     uint64_t size; /* 0 where runtime */
 } LangDim;
 
-/* A number known at compile time that differs between layers (those that do not are folded to EXPR_NUMBER).
- * INFINITY stands for a run-time dim (a window that never ends). */
+/* A number known at compile time that differs between layers (those that do not are folded to
+ * EXPR_NUMBER). INFINITY stands for a run-time dim (a window that never ends). */
 typedef struct LangConst {
     LgStr name;
     int line;
@@ -36,15 +37,19 @@ typedef enum LangTensorKind {
     LANG_ADAPTER /* made by the LoRA rewrite: W.A[A,z,in], W.B[A,out..,z], W.scale[A] */
 } LangTensorKind;
 
-typedef enum LangSourceKind { LANG_SOURCE_TENSOR, LANG_SOURCE_PARAM, LANG_SOURCE_NUMBER } LangSourceKind;
+typedef enum LangSourceKind {
+    LANG_SOURCE_TENSOR,
+    LANG_SOURCE_PARAM,
+    LANG_SOURCE_NUMBER
+} LangSourceKind;
 
 /* One place a param may come from; the first that exists binds. */
 typedef struct LangSource {
     LangSourceKind kind;
-    LgStr name;        /* TENSOR: with {l} and {X} still in it */
-    int param;         /* PARAM: that param's tensor (a tied head) */
-    double number;     /* NUMBER: every element */
-    bool windowed;     /* `from`: rows [from_row, from_row + rows) of a longer stored axis */
+    LgStr name;    /* TENSOR: with {l} and {X} still in it */
+    int param;     /* PARAM: that param's tensor (a tied head) */
+    double number; /* NUMBER: every element */
+    bool windowed; /* `from`: rows [from_row, from_row + rows) of a longer stored axis */
     uint64_t from_row;
 } LangSource;
 
@@ -56,18 +61,21 @@ typedef struct LangTensor {
     /* dtype_written false: the store type of the compile (bf16, or f32 under --store f32). */
     LangDType dtype;
     bool dtype_written;
-    /* dims in order of the indexes; stored axis a joins dims [axis_start[a], axis_start[a+1]). Values: one dim an axis. */
+    /* dims in order of the indexes; stored axis a joins dims [axis_start[a], axis_start[a+1]).
+     * Values: one dim an axis. */
     int rank;
     int dims[LANG_RANK_MAX];
     int axis_count;
     int axis_start[LANG_RANK_MAX + 1];
-    int index_dim; /* may be looked up inside an axis of this dim (inputs `index D`, a topk's choice); -1: no */
+    int index_dim; /* may be looked up inside an axis of this dim (inputs `index D`, a topk's
+                      choice); -1: no */
     /* params */
     const LangSource *sources;
     int source_count;
     int stack_dim; /* "{X}": per-expert tensors stacked over dims[0]; -1: no */
-    /* The module that adapters name, with {l} in it ("model.layers.{l}.self_attn.q_proj"): the first tensor source
-     * without ".weight"; of a tied param the branch not taken ("lm_head"). Empty where there is none. */
+    /* The module that adapters name, with {l} in it ("model.layers.{l}.self_attn.q_proj"): the
+     * first tensor source without ".weight"; of a tied param the branch not taken ("lm_head").
+     * Empty where there is none. */
     LgStr module;
     int lora_site; /* index into sites, or -1 */
 } LangTensor;
@@ -133,10 +141,10 @@ struct LangExpr {
     int index_count;          /* REF */
     const LangIndex *indexes; /* REF */
     LangFn fn;                /* CALL */
-    LangRed red;              /* REDUCE: over vars, of a; `softmax` keeps its var, the others drop it */
+    LangRed red; /* REDUCE: over vars, of a; `softmax` keeps its var, the others drop it */
     int var_count;
     int vars[LANG_VARS_MAX];
-    const LangExpr *a, *b; /* operands; IF: a where layer_true, else b */
+    const LangExpr *a, *b;  /* operands; IF: a where layer_true, else b */
     const bool *layer_true; /* IF: [layer_count] */
 };
 
@@ -150,7 +158,11 @@ typedef struct LangVar {
 } LangVar;
 
 typedef enum LangStmtOp { LANG_ASSIGN, LANG_ADD_TO, LANG_WRITE } LangStmtOp;
-typedef enum LangRole { LANG_PLAIN, LANG_LORA_LOW, LANG_LORA_FOLD } LangRole; /* the last two: from the LoRA rewrite */
+typedef enum LangRole {
+    LANG_PLAIN,
+    LANG_LORA_LOW,
+    LANG_LORA_FOLD
+} LangRole; /* the last two: from the LoRA rewrite */
 
 typedef struct LangTarget {
     int tensor;
@@ -160,7 +172,8 @@ typedef struct LangTarget {
 
 typedef struct LangStmt {
     int line;
-    LgStr text; /* the source line, trimmed; of rewritten statements the text that the rewrite wrote */
+    LgStr text; /* the source line, trimmed; of rewritten statements the text that the rewrite wrote
+                 */
     bool in_layer;
     LangStmtOp op;
     LangRole role;
@@ -175,53 +188,61 @@ typedef struct LangStmt {
 /* A place where adapters act: y = … sum …: x * W, or a lookup of W's rows (embedding). */
 typedef struct LangSite {
     int param;
-    int stmt;         /* index of the statement that it follows */
+    int stmt; /* index of the statement that it follows */
     bool in_layer;
-    bool lookup;      /* x is a row of W, found by a lookup, not a product */
-    int x;            /* input tensor of the product (lookup: the index tensor) */
-    int y;            /* its target */
-    LangIndex ad;     /* the lookup of the row's adapter: ad[t], or ad[last[n]] */
+    bool lookup;  /* x is a row of W, found by a lookup, not a product */
+    int x;        /* input tensor of the product (lookup: the index tensor) */
+    int y;        /* its target */
+    LangIndex ad; /* the lookup of the row's adapter: ad[t], or ad[last[n]] */
 } LangSite;
 
 typedef struct LangProgram {
-    LgStr name;      /* of `model` */
-    LgStr file;      /* as given to lang_compile */
-    LgStr source;    /* the text */
+    LgStr name;   /* of `model` */
+    LgStr file;   /* as given to lang_compile */
+    LgStr source; /* the text */
     int layer_count;
-    int layer_dim;   /* -1: no layer block */
+    int layer_dim; /* -1: no layer block */
     LangDim *dims;
     int dim_count;
     LangConst *consts;
     int const_count;
     LangTensor *tensors;
     int tensor_count;
-    LangStmt *stmts; /* in order; those of the layer block are [layer_begin, layer_end) and run layer_count times */
+    LangStmt *stmts; /* in order; those of the layer block are [layer_begin, layer_end) and run
+                        layer_count times */
     int stmt_count;
     int layer_begin, layer_end;
     LangSite *sites;
     int site_count;
-    int lora_input;  /* the tensor of `lora NAME on …`; -1: none */
+    int lora_input; /* the tensor of `lora NAME on …`; -1: none */
 } LangProgram;
 
-/* Which `architectures` a source serves, without a config: for picking a page. names lives in the arena. */
-LgStatus lang_models(LgStr source, const char *file, Arena *arena, LgStr *model, const LgStr **names, int *count,
-                     LgError *err);
+/* Which `architectures` a source serves, without a config: for picking a page. names lives in the
+ * arena. */
+LgStatus lang_models(LgStr source, const char *file, Arena *arena, LgStr *model,
+                     const LgStr **names, int *count, LgError *err);
 
-/* Parses and checks. Every refusal reads `FILE:LINE: cannot WHAT: WHY. WHAT WOULD BE ACCEPTED.` followed by the source line and a caret;
- * err->offset is the line. The LoRA rewrite is not yet applied (lang_rewrite_lora). */
-LgStatus lang_compile(LgStr source, const char *file, const Config *config, Arena *arena, LangProgram **out,
-                      LgError *err);
+/* Parses and checks. Every refusal reads `FILE:LINE: cannot WHAT: WHY. WHAT WOULD BE ACCEPTED.`
+ * followed by the source line and a caret; err->offset is the line. The LoRA rewrite is not yet
+ * applied (lang_rewrite_lora).
+ *
+ * Keys of the config: null is absent and need not be claimed.  `== false` holds for an absent key
+ * as well, and so does a bare condition fail; `== null` holds for absence alone.  A nested object
+ * is its dotted keys, and absent where those are (`rope_type: default` is). */
+LgStatus lang_compile(LgStr source, const char *file, const Config *config, Arena *arena,
+                      LangProgram **out, LgError *err);
 
-/* Adds the two statements of each site behind its own; the result is a new program in the arena. Sites that the program lists but that
- * are no whole statement were refused by lang_compile. */
+/* Adds the two statements of each site behind its own; the result is a new program in the arena.
+ * Sites that the program lists but that are no whole statement were refused by lang_compile. */
 LgStatus lang_rewrite_lora(const LangProgram *p, Arena *arena, LangProgram **out, LgError *err);
 
 /* The checked program as text (statements, with dims resolved): for --explain and tests. */
 void lang_print(const LangProgram *p, Buf *out);
 
-/* A refusal of a later level (lifting, binding) in the same shape: message is printf-like, `line` into p's source, column 1-based or 0. */
-LgStatus lang_refuse(const LangProgram *p, int line, int column, LgError *err, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+/* A refusal of a later level (lifting, binding) in the same shape: message is printf-like, `line`
+ * into p's source, column 1-based or 0. */
+LgStatus lang_refuse(const LangProgram *p, int line, int column, LgError *err, const char *format,
+                     ...) __attribute__((format(printf, 5, 6)));
 
 /* The keys that the engine ignores because they cannot matter, one a line: --explain-ignored. */
 void lang_print_ignored(Buf *out);

@@ -288,17 +288,17 @@ static bool decl_layer(Parser *p, AstDecl *d) {
 }
 
 typedef struct DeclRule {
-    TokKind word;
     bool (*parse)(Parser *, AstDecl *);
+    TokKind word;
     bool in_layer; /* may stand in a layer block */
 } DeclRule;
 
 static const DeclRule decl_rules[] = {
-    {TOK_MODEL, decl_model, false},     {TOK_DIM, decl_dim, false},
-    {TOK_REQUIRE, decl_require, false}, {TOK_IGNORE, decl_ignore, false},
-    {TOK_INPUT, decl_input, false},     {TOK_PARAM, decl_param, true},
-    {TOK_STATE, decl_state, true},      {TOK_LORA, decl_lora, false},
-    {TOK_CONST, decl_const, true},      {TOK_LAYER, decl_layer, false},
+    {decl_model, TOK_MODEL, false},     {decl_dim, TOK_DIM, false},
+    {decl_require, TOK_REQUIRE, false}, {decl_ignore, TOK_IGNORE, false},
+    {decl_input, TOK_INPUT, false},     {decl_param, TOK_PARAM, true},
+    {decl_state, TOK_STATE, true},      {decl_lora, TOK_LORA, false},
+    {decl_const, TOK_CONST, true},      {decl_layer, TOK_LAYER, false},
 };
 
 /* From the declaration's first token to its last: without the comment. */
