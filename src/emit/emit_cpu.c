@@ -369,7 +369,9 @@ LgStatus emit_cpu(const Plan *plan, const char *level, Buf *out, LgError *err) {
     size_t start = out->len;
     e.line_seen = start;
     e.line = 1;
-    LgStatus status = e.file ? write_all(&e, level) : lg_fail_memory(err);
+    LgStatus status = e.file ? emit_check_rows(&e) : lg_fail_memory(err);
+    if (status == LG_OK)
+        status = write_all(&e, level);
     if (status == LG_OK && (out->failed || e.statics.failed))
         status = lg_fail_memory(err);
     buf_clear(&e.statics);

@@ -7,7 +7,6 @@
 #include "stages/match.h"
 
 #define EMIT_HOISTS_MAX 48
-#define EMIT_REFS_MAX 48
 
 typedef struct Emit {
     const Plan *plan;
@@ -79,8 +78,8 @@ typedef struct StmtEmit {
 typedef struct RowsEmit {
     Emit *e;
     const Launch *l;
-    RowRef refs[EMIT_REFS_MAX];
-    int ref_count;
+    RowRef *refs;
+    int ref_count, ref_cap;
     int64_t scratch; /* floats that tables need */
     const Stage *stage;
     LgStatus status;
@@ -112,6 +111,9 @@ LgStatus emit_rows(Emit *e, int launch);
 LgStatus emit_matmul(Emit *e, int launch);
 LgStatus emit_attend(Emit *e, int launch);
 LgStatus emit_tile(Emit *e, int launch); /* the epilogue of a launch of products */
+
+/* Rows of launches and of the output are those that a step has. */
+LgStatus emit_check_rows(Emit *e);
 
 /* Parts that all kinds of launches have. */
 void emit_launch_begin(Emit *e, int launch);

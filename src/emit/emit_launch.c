@@ -20,14 +20,39 @@ LgStatus emit_check_type(Emit *e, const LangStmt *s, int tensor) {
                        LG_STR_ARG(t->name));
 }
 
+/* The dim of an input's rows; -1: the page has no such input. */
+static int input_dim(const Emit *e, const char *name) {
+    for (int t = 0; t < e->p->tensor_count; t++)
+        if (e->p->tensors[t].kind == LANG_INPUT && lg_str_eq_c(e->p->tensors[t].name, name))
+            return e->p->tensors[t].dims[0];
+    return -1;
+}
+
+LgStatus emit_check_rows(Emit *e) {
+    int samples = input_dim(e, "last"), rows = input_dim(e, "token");
+    const LangTensor *y = &e->p->tensors[e->plan->output];
+    if (rows < 0 || samples < 0 || y->dims[0] != samples)
+        return lang_refuse(
+            e->p, y->line, 0, e->err,
+            "cannot emit: a step gives one row of %.*s for each row that the input last "
+            "names, of those that token begins. Declare token[T] and last[N], and the "
+            "output over N.",
+            LG_STR_ARG(y->name));
+    for (int k = 0; k < e->plan->launch_count; k++) {
+        const Launch *l = &e->plan->launches[k];
+        if (l->row_dim >= 0 && l->row_dim != rows && l->row_dim != samples)
+            return lang_refuse(
+                e->p, l->cite.lines[0], 0, e->err,
+                "cannot emit: a value's rows are neither the step's nor those that it "
+                "samples. Its first index runs over the dim of token or of last.");
+    }
+    return LG_OK;
+}
+
 const char *emit_rows_text(const Emit *e, const Launch *l) {
     if (l->row_dim < 0)
         return "1";
-    const LangTensor *last = NULL;
-    for (int t = 0; t < e->p->tensor_count; t++)
-        if (e->p->tensors[t].kind == LANG_INPUT && lg_str_eq_c(e->p->tensors[t].name, "last"))
-            last = &e->p->tensors[t];
-    return last && last->dims[0] == l->row_dim ? "step->samples" : "step->rows";
+    return l->row_dim == input_dim(e, "last") ? "step->samples" : "step->rows";
 }
 
 static int domain_of(const Emit *e, const Launch *l) {
@@ -70,7 +95,7 @@ void emit_launch_begin(Emit *e, int launch) {
             emit_quote(e, " *      ", 0, e->p->stmts[s->fold].text, "");
     }
     emit_line(e, " */");
-    emit_line(e, "static void launch_%d_%s(const LgpStep *step, int32_t thread%s) {", launch,
+    emit_line(e, "LGP_NOINLINE void launch_%d_%s(const LgpStep *step, int32_t thread%s) {", launch,
               l->name, l->in_layer ? ", int32_t layer" : "");
     e->indent++;
 }

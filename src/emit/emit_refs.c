@@ -26,11 +26,16 @@ static void add_ref(RowsEmit *r, int tensor, const LangIndex *row) {
         if (r->refs[k].tensor == tensor && r->refs[k].table == table &&
             (row ? r->refs[k].row && match_index_equal(row, r->refs[k].row) : !r->refs[k].row))
             return;
-    if (r->ref_count == EMIT_REFS_MAX) {
-        r->status = lang_refuse(
-            e->p, r->stage->stmt->line, 0, e->err,
-            "cannot emit: a launch reads more than %d values. Split the statement.", EMIT_REFS_MAX);
-        return;
+    if (r->ref_count == r->ref_cap) {
+        int cap = r->ref_cap ? r->ref_cap * 2 : 16;
+        RowRef *grown =
+            arena_grow(e->arena, r->refs, (size_t)r->ref_count, (size_t)cap, sizeof(RowRef));
+        if (!grown) {
+            r->status = lg_fail_memory(e->err);
+            return;
+        }
+        r->refs = grown;
+        r->ref_cap = cap;
     }
     const char *name = emit_tensor_name(e, tensor);
     if (name && row)

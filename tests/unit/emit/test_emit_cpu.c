@@ -209,6 +209,13 @@ static void wrong_level_and_types_are_refused(void **state) {
     assert_int_equal(emit_cpu(p.plan, "generic", &text, &error), LG_BAD_INPUT);
     assert_non_null(strstr(error.message, "store f32 and bf16"));
     page_clear(&p);
+    plan_page(&p,
+              PAGE_HEAD "param head[V, E] = \"head.weight\"\n"
+                        "output logits[t,v]: f32 = sum i: x[t,i] * head[v,i]\n",
+              "test.lg", small_config, &cpu);
+    assert_int_equal(emit_cpu(p.plan, "generic", &text, &error), LG_BAD_INPUT);
+    assert_non_null(strstr(error.message, "one row of logits for each row that the input last"));
+    page_clear(&p);
     buf_clear(&text);
 }
 
