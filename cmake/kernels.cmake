@@ -4,11 +4,16 @@ file(GLOB lg_kernel_files CONFIGURE_DEPENDS kernels/cpu/*.h kernels/cpu/*.c)
 lg_embed(lg_lang lg_models ${lg_model_files})
 lg_embed(lg_emit lg_kernels_cpu ${lg_kernel_files})
 
-# kernels/cpu/table.c: one object a feature level, always optimised, whatever the build type.
+# kernels/cpu/table.c: one object a feature level, always optimised; under sanitizers as far as they bear.
+if(LG_SANITIZE)
+  set(lg_kernel_flags ${lg_kernel_sanitize})
+else()
+  set(lg_kernel_flags -O3)
+endif()
 function(lg_kernel_level level)
   add_library(lg_kernels_${level} OBJECT kernels/cpu/table.c)
   target_link_libraries(lg_kernels_${level} PRIVATE lg_options)
-  target_compile_options(lg_kernels_${level} PRIVATE -O3 ${ARGN})
+  target_compile_options(lg_kernels_${level} PRIVATE ${lg_kernel_flags} ${ARGN})
   target_sources(lg_backend PRIVATE $<TARGET_OBJECTS:lg_kernels_${level}>)
 endfunction()
 lg_kernel_level(generic)
