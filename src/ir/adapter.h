@@ -1,27 +1,29 @@
-/* What a loaded adapter does to a program: numbers by (layer, site), whatever file they came from. */
+/* What a loaded adapter does to a program: numbers by (layer, site), whatever file they came from.
+ */
 #ifndef LG_IR_ADAPTER_H
 #define LG_IR_ADAPTER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* delta = scale * B (A x), rounded as lora.md says. a, b hold f32 values that were already rounded to the store type (bf16 unless
- * the program stores f32).  rank 0: this site is not adapted. */
+/* delta = scale * B (A x), rounded as lora.md says. a, b hold f32 values that were already rounded
+ * to the store type (bf16 unless the program stores f32).  rank 0: this site is not adapted. */
 typedef struct AdapterSite {
     int32_t rank;
     const float *a; /* [rank, in] */
     const float *b; /* [out, rank] */
     float scale;    /* alpha / r, or alpha / sqrt(r): what the adapter's config says */
-    /* DoRA: m and the squared row norms needed to form n at any request scale s: y gains (m/n - 1)(y0 - bias), and the delta is
-     * multiplied by m/n, n² = w2 + 2 s wba + s² ba2, all [out], f32 (products with the adapter's own scale already in).
-     * NULL: not DoRA. */
+    /* DoRA: m and the squared row norms needed to form n at any request scale s: y gains (m/n -
+     * 1)(y0 - bias), and the delta is multiplied by m/n, n² = w2 + 2 s wba + s² ba2, all [out], f32
+     * (products with the adapter's own scale already in). NULL: not DoRA. */
     const float *magnitude, *dora_w2, *dora_wba, *dora_ba2;
 } AdapterSite;
 
 typedef struct AdapterData {
-    int site_count;           /* of the program */
-    int layer_count;          /* entries a site: 1 for a site outside the layers */
-    const AdapterSite *sites; /* [layer * site_count + site]; sites outside the layers are at layer 0 */
+    int site_count;  /* of the program */
+    int layer_count; /* entries a site: 1 for a site outside the layers */
+    const AdapterSite
+        *sites; /* [layer * site_count + site]; sites outside the layers are at layer 0 */
     bool store_f32;
     uint64_t bytes;
 } AdapterData;

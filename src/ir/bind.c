@@ -198,7 +198,7 @@ static LgStatus take_stack(Binder *b, int param, int layer, const LangSource *so
                            ParamBinding *out) {
     const LangTensor *decl = &b->p->tensors[param];
     uint64_t count = b->p->dims[decl->stack_dim].size;
-    const Tensor **stacked = arena_array(b->arena, (size_t)count, sizeof *stacked);
+    const Tensor **stacked = arena_array(b->arena, (size_t)count, sizeof(void *));
     if (!stacked)
         return lg_fail_memory(b->err);
     for (uint64_t x = 0; x < count; x++) {

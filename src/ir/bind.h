@@ -15,17 +15,22 @@ typedef struct ParamBinding {
 
 typedef struct Binding {
     int layer_count;
-    const ParamBinding *params; /* [tensor id * layer_count + layer]; params outside the layers at layer 0 */
-    const LgStr *disregarded;   /* "lm_head.weight: equals the tied embedding", … */
+    const ParamBinding
+        *params; /* [tensor id * layer_count + layer]; params outside the layers at layer 0 */
+    const LgStr *disregarded; /* "lm_head.weight: equals the tied embedding", … */
     int disregarded_count;
 } Binding;
 
 const ParamBinding *binding_get(const Binding *b, int tensor, int layer);
 
-/* The binding lives in the arena and borrows the tensors. Errors: LG_BAD_INPUT, in the language's refusal shape where a declaration is at fault. */
-LgStatus bind_params(const LangProgram *p, const TensorSet *tensors, Arena *arena, Binding **out, LgError *err);
+/* The binding lives in the arena and borrows the tensors. Errors: LG_BAD_INPUT, in the language's
+ * refusal shape where a declaration is at fault. */
+LgStatus bind_params(const LangProgram *p, const TensorSet *tensors, Arena *arena, Binding **out,
+                     LgError *err);
 
-/* Element rows of a bound param as f32, undoing every storage trick: row r of the flattened [.., last axis]. */
-void binding_row_f32(const ParamBinding *b, const LangProgram *p, int tensor, uint64_t row, float *out);
+/* Element rows of a bound param as f32, undoing every storage trick: row r of the flattened [..,
+ * last axis]. */
+void binding_row_f32(const ParamBinding *b, const LangProgram *p, int tensor, uint64_t row,
+                     float *out);
 
 #endif

@@ -235,10 +235,10 @@ LgStatus eval_adapter_install(Eval *e, const AdapterData *adapter, int32_t *slot
         at++;
     if (at == e->adapter_cap) {
         int32_t cap = e->adapter_cap ? e->adapter_cap * 2 : 8;
-        const AdapterData **grown = lg_realloc(e->adapters, (size_t)cap * sizeof *grown);
+        const AdapterData **grown = lg_realloc(e->adapters, (size_t)cap * sizeof(void *));
         if (!grown)
             return lg_fail_memory(err);
-        memset(grown + at, 0, (size_t)(cap - at) * sizeof *grown);
+        memset(grown + at, 0, (size_t)(cap - at) * sizeof(void *));
         e->adapters = grown;
         e->adapter_cap = cap;
     }

@@ -82,9 +82,9 @@ static void set_extents(Eval *e, const Step *step) {
     if (e->dim_samples >= 0)
         e->extents[e->dim_samples] = (uint64_t)step->samples;
     if (e->dim_slots >= 0)
-        e->extents[e->dim_slots] = (uint64_t)(max_of(step->slot, step->rows) + 1);
+        e->extents[e->dim_slots] = (uint64_t)((int64_t)max_of(step->slot, step->rows) + 1);
     if (e->dim_positions >= 0)
-        e->extents[e->dim_positions] = (uint64_t)(max_of(step->pos, step->rows) + 1);
+        e->extents[e->dim_positions] = (uint64_t)((int64_t)max_of(step->pos, step->rows) + 1);
 }
 
 static void *grow(void *old, uint64_t elems, size_t elem_bytes) {

@@ -47,10 +47,12 @@ static void tile_f32(const float *packed, const float *const w[OUTS], int64_t k,
         s3a += xa * w[3][i];
         s3b += xb * w[3][i];
     }
-    const F32x4 all[OUTS][2] = {{s0a, s0b}, {s1a, s1b}, {s2a, s2b}, {s3a, s3b}};
+    const F32x4 all[2 * OUTS] = {s0a, s0b, s1a, s1b, s2a, s2b, s3a, s3b};
+    float flat[OUTS][LANES];
+    memcpy(flat, all, sizeof flat);
     for (int o = 0; o < OUTS; o++)
         for (int r = 0; r < LANES; r++)
-            sums[o][r] = (double)all[o][r / 4][r % 4];
+            sums[o][r] = (double)flat[o][r];
 }
 
 static void tile_f64(const float *packed, const float *const w[OUTS], int64_t k,

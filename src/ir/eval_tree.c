@@ -94,7 +94,7 @@ static void add_reduce(Builder *b, EvalNode *n) {
     if (s->reduce_count == b->reduce_cap) {
         int cap = b->reduce_cap ? b->reduce_cap * 2 : 4;
         EvalNode **grown = arena_grow(&b->e->arena, s->reduces, (size_t)s->reduce_count,
-                                      (size_t)cap, sizeof *grown);
+                                      (size_t)cap, sizeof(void *));
         if (!grown) {
             fail_memory(b);
             return;
@@ -119,6 +119,8 @@ static void build_bounds(Builder *b) {
 }
 
 static void build_reduce(Builder *b, EvalNode *n, const LangExpr *x) {
+    if (!n->a)
+        return;
     n->red = x->red;
     n->var_count = x->var_count;
     for (int i = 0; i < x->var_count; i++)

@@ -1,5 +1,5 @@
-/* Stages as data, and the plan that an emitter turns into a program: launches, weights, buffers, state layout.
- * A plan lives in the arena of its compile. */
+/* Stages as data, and the plan that an emitter turns into a program: launches, weights, buffers,
+ * state layout. A plan lives in the arena of its compile. */
 #ifndef LG_IR_PLAN_H
 #define LG_IR_PLAN_H
 
@@ -17,7 +17,8 @@ typedef enum StageOp {
         STAGE_OP_COUNT
 } StageOp;
 
-/* Whether a fusion changes bits: exact (a test compares them), reference (it defines the numbers), differs (bounded). */
+/* Whether a fusion changes bits: exact (a test compares them), reference (it defines the numbers),
+ * differs (bounded). */
 typedef enum Numerics { NUMERICS_EXACT, NUMERICS_REFERENCE, NUMERICS_DIFFERS } Numerics;
 
 /* How a launch uses a param: what the back end must prepare at load. */
@@ -31,12 +32,15 @@ typedef struct PlanWeight {
     int tensor; /* the param */
     WeightUse use;
     bool in_layer;
-    uint64_t rows, columns; /* MATRIX, TABLE: columns is the last stored axis; VECTOR: rows = 1, columns = elements */
-    int base;               /* its entries in the program's weight table are base + layer (base alone outside the layers) */
+    uint64_t rows, columns; /* MATRIX, TABLE: columns is the last stored axis; VECTOR: rows = 1,
+                               columns = elements */
+    int base; /* its entries in the program's weight table are base + layer (base alone outside the
+                 layers) */
 } PlanWeight;
 
-/* Where a value lives: offset_row is in bytes a row of the activation arena, so that the address of a buffer is
- * arena + offset_row * rows_max. On the CPU every value is held as f32 (already rounded to its store type). */
+/* Where a value lives: offset_row is in bytes a row of the activation arena, so that the address of
+ * a buffer is arena + offset_row * rows_max. On the CPU every value is held as f32 (already rounded
+ * to its store type). */
 typedef struct PlanBuffer {
     int tensor;
     int row_dim;         /* the run-time dim of its first index; -1: none (one row) */

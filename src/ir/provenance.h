@@ -4,7 +4,8 @@
 
 typedef enum ProvenanceKind {
     PROVENANCE_COMPILED,    /* every launch is stages that were lifted from the source */
-    PROVENANCE_HAND_WRITTEN /* a lane of templates for one model, held to the .lg forward by golden-token locks */
+    PROVENANCE_HAND_WRITTEN /* a lane of templates for one model, held to the .lg forward by
+                               golden-token locks */
 } ProvenanceKind;
 
 typedef struct Provenance {
@@ -13,8 +14,8 @@ typedef struct Provenance {
     const char *lane;  /* HAND_WRITTEN: the lane; NULL otherwise */
 } Provenance;
 
-/* What a launch rests on. Compiled: at least one source line. HandWritten: a template and the lock that holds it.
- * The verifier refuses a launch that cites nothing. */
+/* What a launch rests on. Compiled: at least one source line. HandWritten: a template and the lock
+ * that holds it. The verifier refuses a launch that cites nothing. */
 #define CITATION_LINES_MAX 24
 typedef struct Citation {
     int line_count;
