@@ -79,7 +79,8 @@ LGP_INLINE int32_t lgp_matmul_tasks(const LgpMatmul *m) {
     return c.row_parts * c.panel_parts;
 }
 
-/* What a task covers: rows [row, row_end) of outputs [column, column_end); the last panel may end behind the last output. */
+/* What a task covers: rows [row, row_end) of outputs [column, column_end); the last panel may end
+ * behind the last output. */
 typedef struct LgpMatmulPart {
     int32_t row, row_end, column, column_end;
 } LgpMatmulPart;
@@ -170,6 +171,18 @@ LGP_INLINE void lgp_mm_scales(int format, const unsigned char *block, LgpF8 d[2]
     }
 }
 
+/* How far ahead of their use weights are asked for: some memory latency at the rate that one row
+ * needs them. */
+LGP_INLINE int32_t lgp_mm_ahead(int format) {
+    return format == LGP_Q4 || format == LGP_Q8 ? 2048 : 1024;
+}
+
+LGP_INLINE void lgp_mm_fetch(const unsigned char *w, int32_t bytes) {
+#pragma GCC unroll 64
+    for (int32_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(w + i, 0, 3);
+}
+
 /* Few rows: `blocks` whole blocks side by side, codes unpacked in registers. acc: [rows][2]. */
 LGP_INLINE void lgp_mm_fused_blocks(int format, int rows, int blocks, const LgpMm *t,
                                     const unsigned char *w, int32_t at, LgpF8 acc[][2]) {
@@ -178,6 +191,7 @@ LGP_INLINE void lgp_mm_fused_blocks(int format, int rows, int blocks, const LgpM
 #pragma GCC unroll 8
     for (int i = 0; i < rows * blocks; i++)
         p[i][0] = p[i][1] = lgp_f8_zero();
+    lgp_mm_fetch(w + lgp_mm_ahead(format), blocks * bytes);
     for (int group = 0; group < LGP_BLOCK / 8; group++) {
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) {
@@ -341,6 +355,7 @@ LGP_INLINE void lgp_mm_many(int format, const LgpMm *t, const unsigned char *w) 
             tile = (const float *)(const void *)w;
         else
             lgp_mm_unpack(format, w, t->tile);
+        lgp_mm_fetch(w + bytes, bytes);
         lgp_mm_scales(format, w, d, m);
         for (int32_t i = 0; i < tiles; i++) {
             int32_t row = t->rows * i / tiles, end = t->rows * (i + 1) / tiles;
