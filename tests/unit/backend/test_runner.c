@@ -21,12 +21,26 @@ static char shared_cache[64] = "/tmp/lg-programs-XXXXXX";
 typedef struct Fixture {
     TinyModel model;
     char cache[96];
-    char compiler[96]; /* "": the machine's */
+    char compiler[96];
 } Fixture;
+
+/* A compiler that hurries: most tests ask where a program comes from, or compare one with itself.
+ * What it makes computes the same bits (a test below), only slower. */
+static void write_quick_compiler(const char *dir) {
+    static const char script[] = "#!/bin/sh\nexec cc \"$@\" -O0\n";
+    char path[128];
+    snprintf(path, sizeof path, "%s/quick-cc", dir);
+    tiny_write(dir, "quick-cc", script, sizeof script - 1);
+    if (chmod(path, 0755) != 0)
+        abort();
+}
 
 static int make_shared_cache(void **state) {
     (void)state;
-    return mkdtemp(shared_cache) ? 0 : 1;
+    if (!mkdtemp(shared_cache))
+        return 1;
+    write_quick_compiler(shared_cache);
+    return 0;
 }
 
 static int remove_shared_cache(void **state) {
@@ -39,21 +53,17 @@ static int remove_shared_cache(void **state) {
 static int setup_shared(void **state) {
     Fixture *f = calloc(1, sizeof *f);
     tiny_make(&f->model, TINY_LAYERS);
-    strcpy(f->cache, shared_cache);
+    snprintf(f->cache, sizeof f->cache, "%s", shared_cache);
+    snprintf(f->compiler, sizeof f->compiler, "%s/quick-cc", shared_cache);
     *state = f;
     return 0;
 }
 
-/* A folder of its own, and a compiler that hurries: these tests build programs often and run them
- * little. */
 static int setup_own(void **state) {
-    static const char script[] = "#!/bin/sh\nexec cc \"$@\" -O0\n";
     setup_shared(state);
     Fixture *f = *state;
     snprintf(f->cache, sizeof f->cache, "%s/cache", f->model.dir);
-    snprintf(f->compiler, sizeof f->compiler, "%s/quick-cc", f->model.dir);
-    tiny_write(f->model.dir, "quick-cc", script, sizeof script - 1);
-    return chmod(f->compiler, 0755);
+    return 0;
 }
 
 static int teardown(void **state) {
@@ -69,7 +79,7 @@ static RunnerOptions options(const Fixture *f) {
                            .threads = 2,
                            .rows_max = TINY_ROWS_MAX,
                            .cache_dir = f->cache,
-                           .compiler = f->compiler[0] ? f->compiler : NULL,
+                           .compiler = f->compiler,
                            .poison = true};
 }
 
@@ -183,6 +193,16 @@ static void fusion_and_shared_memory_do_not_change_a_bit(void **state) {
     assert_same(fused, plain);
     test_free(fused);
     test_free(plain);
+}
+
+static void optimisation_does_not_change_a_bit(void **state) {
+    RunnerOptions o = options(*state);
+    float *quick = logits_of(&o);
+    o.compiler = NULL;
+    float *best = logits_of(&o);
+    assert_same(quick, best);
+    test_free(quick);
+    test_free(best);
 }
 
 static void chunks_do_not_change_a_bit(void **state) {
@@ -334,6 +354,7 @@ static void hold_model_to_goldens(const Fixture *f, const char *data, const char
         o.binding = m.binding;
         o.store_f32 = true;
         o.level = levels[i];
+        o.compiler = NULL; /* what a user's program is compiled with */
         Runner *r = open_runner(&o);
         assert_string_equal(r->level, levels[i]);
         const char *prompt;
@@ -579,6 +600,7 @@ int main(void) {
         CASE(compiled_program_computes_what_the_interpreter_does),
         CASE(threads_do_not_change_a_bit),
         CASE(fusion_and_shared_memory_do_not_change_a_bit),
+        CASE(optimisation_does_not_change_a_bit),
         CASE(chunks_do_not_change_a_bit),
         CASE(company_does_not_change_a_bit),
         CASE(decode_step_allocates_nothing),
