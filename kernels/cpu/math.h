@@ -40,13 +40,20 @@ LGP_INLINE float lgp_exp(float x) {
     return lgp_exp_sum(x, 0.0f);
 }
 
+/* a where which is 1, b where it is 0. In bits: a conditional would come back as a branch, and
+ * loops would be no vectors. */
+LGP_INLINE float lgp_pick(int which, float a, float b) {
+    uint32_t mask = 0u - (uint32_t)which;
+    return lgp_from_bits((lgp_bits(a) & mask) | (lgp_bits(b) & ~mask));
+}
+
 LGP_INLINE float lgp_abs(float x) {
     return lgp_from_bits(lgp_bits(x) & 0x7fffffffu);
 }
 
 LGP_INLINE float lgp_sigmoid(float x) {
     float t = lgp_exp(-lgp_abs(x));
-    return (x >= 0.0f ? 1.0f : t) / (1.0f + t);
+    return lgp_pick(x >= 0.0f, 1.0f, t) / (1.0f + t);
 }
 
 LGP_INLINE float lgp_silu(float x) {
@@ -65,14 +72,14 @@ LGP_INLINE float lgp_tanh(float x) {
     float t = lgp_exp(-2.0f * a);
     float large = 1.0f - 2.0f * t / (1.0f + t);
     large = lgp_from_bits(lgp_bits(large) | (lgp_bits(x) & 0x80000000u));
-    return a < 0.625f ? small : large;
+    return lgp_pick(a < 0.625f, small, large);
 }
 
 /* x Φ(x). With a = |x|, Φ(-a) = exp(-a²/2) R(a); R (a + 4) / 4 is a polynomial of (a - 4) / (a +
  * 4). */
 LGP_INLINE float lgp_gelu(float x) {
     float a = lgp_abs(x);
-    a = a > 15.0f ? 15.0f : a;
+    a = lgp_pick(a > 15.0f, 15.0f, a);
     float inv = 1.0f / (a + 4.0f);
     float t = (a - 4.0f) * inv;
     float p = -1.31614124e-5f;
@@ -90,7 +97,7 @@ LGP_INLINE float lgp_gelu(float x) {
     float head = lgp_from_bits((lgp_bits(a) + 0x800u) & 0xfffff000u);
     float e = lgp_exp_sum(-0.5f * head * head, -0.5f * (a - head) * (a + head));
     float tail = e * (p * (4.0f * inv));
-    return x * (x >= 0.0f ? 1.0f - tail : tail);
+    return x * lgp_pick(x >= 0.0f, 1.0f - tail, tail);
 }
 
 /* x sigmoid(2 sqrt(2/π) (x + 0.044715 x³)), which is the usual formula with tanh. */
