@@ -2,8 +2,6 @@
  * sanitizer looks). */
 #include "tests/unit/lora/fixture.h"
 
-#include "base/file.h"
-
 #define CONTROL LG_TEST_DATA "/tiny/bad-adapters/control-ok"
 #define Q1 "model.layers.1.self_attn.q_proj"
 
@@ -23,32 +21,11 @@ static void add_everything(File *f) {
     ",\"use_dora\":true,\"rank_pattern\":{\"q_(proj)\":2,\"k_proj\":7},"                           \
     "\"alpha_pattern\":{\"layers.[0-9].*\":0,\"lm_head\":-1},\"lora_dropout\":0.1"
 
-/* Allocations before the files of a folder are open: those are the readers' own, and tested with
- * them. */
-static long opening_allocations(const char *dir) {
-    char path[600];
-    Buf text;
-    json_t *json = NULL;
-    TensorSet *set = NULL;
-    buf_init(&text);
-    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
-    lg_alloc_fail_at(0, 0);
-    LgError err;
-    assert_int_equal(file_read(path, 1 << 20, &text, &err), LG_OK);
-    assert_int_equal(lg_json_parse(buf_view(&text), "config", &json, &err), LG_OK);
-    (void)safetensors_open(dir, "adapter_model", &set, &err);
-    long made = lg_alloc_fail_at(0, 0);
-    tensor_set_close(set);
-    json_decref(json);
-    buf_clear(&text);
-    return made + 10;
-}
-
 typedef LgStatus (*Attempt)(void *data, Adapter **out, LgError *err);
 
-static void fails_cleanly_at_every_allocation(Attempt attempt, void *data, long first) {
+static void fails_cleanly_at_every_allocation(Attempt attempt, void *data) {
     for (int forever = 0; forever < 2; forever++) {
-        long n = first;
+        long n = 1;
         for (;; n++) {
             Adapter *a = NULL;
             LgError err = {0};
@@ -65,7 +42,7 @@ static void fails_cleanly_at_every_allocation(Attempt attempt, void *data, long 
             assert_null(a);
             assert_int_equal(err.status, LG_NO_MEMORY);
         }
-        assert_true(n > first + 50);
+        assert_true(n > 50);
     }
 }
 
@@ -97,7 +74,7 @@ static void a_load_from_memory_fails_cleanly_at_every_allocation(void **state) {
     LgStr config = config_text(text, "2", "4", EVERYTHING);
     adapter_destroy(load_ok(&m, d.set, config));
     assert_int_equal(lg_json_parse(config, "config", &d.config, NULL), LG_OK);
-    fails_cleanly_at_every_allocation(attempt_memory, &d, 1);
+    fails_cleanly_at_every_allocation(attempt_memory, &d);
     json_decref(d.config);
     file_clear(&f);
     model_clear(&m);
@@ -107,13 +84,13 @@ static void a_load_from_a_folder_fails_cleanly_at_every_allocation(void **state)
     (void)state;
     Model m;
     model_init(&m, &tiny_qwen3, NULL);
-    fails_cleanly_at_every_allocation(attempt_folder, &m, opening_allocations(CONTROL));
+    fails_cleanly_at_every_allocation(attempt_folder, &m);
     model_clear(&m);
 }
 
 static void inspect_fails_cleanly_at_every_allocation(void **state) {
     (void)state;
-    for (long n = opening_allocations(CONTROL);; n++) {
+    for (long n = 1;; n++) {
         json_t *report = NULL;
         LgError err = {0};
         lg_alloc_fail_at(n, n & 1);
@@ -138,8 +115,8 @@ static void refusals_fail_cleanly_at_every_allocation(void **state) {
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         char dir[500];
         snprintf(dir, sizeof dir, "%s/tiny/bad-adapters/%s", LG_TEST_DATA, folders[i]);
-        long first = opening_allocations(dir) - 15, used = first;
-        for (long n = first; n <= used; n++) {
+        long used = 1;
+        for (long n = 1; n <= used; n++) {
             Adapter *a = NULL;
             LgError err = {0};
             lg_alloc_fail_at(n, n & 1);
