@@ -9,34 +9,48 @@
 
 #define PAGE_BYTES_MAX (1u << 20)
 
-/* The architectures that the embedded pages serve, as "A, B, C". */
-static void list_architectures(Buf *out) {
-    for (const LgEmbedded *m = lg_models; m->name; m++) {
-        Arena arena;
-        arena_init(&arena);
-        LgStr model;
-        const LgStr *names;
-        int count;
-        if (lang_models((LgStr){m->data, m->size}, m->name, &arena, &model, &names, &count, NULL) ==
-            LG_OK)
-            for (int i = 0; i < count; i++)
-                buf_printf(out, "%s%.*s", out->len ? ", " : "", LG_STR_ARG(names[i]));
-        arena_clear(&arena);
-    }
-}
-
-static bool serves(LgStr source, const char *file, LgStr architecture) {
+/* Whether an embedded page serves the architecture; what it serves goes behind list, "A, B". */
+static LgStatus page_serves(const LgEmbedded *page, LgStr architecture, bool *found, Buf *list,
+                            LgError *err) {
     Arena arena;
     arena_init(&arena);
     LgStr model;
     const LgStr *names;
     int count;
-    bool found = false;
-    if (lang_models(source, file, &arena, &model, &names, &count, NULL) == LG_OK)
-        for (int i = 0; i < count; i++)
-            found |= lg_str_eq(names[i], architecture);
+    LgStatus status = lang_models((LgStr){page->data, page->size}, page->name, &arena, &model,
+                                  &names, &count, err);
+    for (int i = 0; status == LG_OK && i < count; i++) {
+        *found |= lg_str_eq(names[i], architecture);
+        buf_printf(list, "%s%.*s", list->len ? ", " : "", LG_STR_ARG(names[i]));
+    }
     arena_clear(&arena);
-    return found;
+    return status;
+}
+
+/* The first architecture of the config's that a page serves decides. */
+static LgStatus find_page(Model *m, const ConfigValue *architectures, Buf *served, LgError *err) {
+    for (size_t i = 0; i < architectures->count; i++) {
+        const ConfigValue *name = &architectures->items[i];
+        if (name->kind != CONFIG_STRING)
+            continue;
+        buf_reset(served);
+        for (const LgEmbedded *page = lg_models; page->name; page++) {
+            bool found = false;
+            LG_TRY(page_serves(page, name->string, &found, served, err));
+            if (found) {
+                m->source = (LgStr){page->data, page->size};
+                m->file = page->name;
+                return LG_OK;
+            }
+        }
+    }
+    if (served->failed)
+        return lg_fail_memory(err);
+    return lg_fail(err, LG_BAD_INPUT, 0,
+                   "%s: no program serves the architecture \"%.*s\"; served: %s. Or name a page "
+                   "with --program FILE.lg",
+                   checkpoint_path(m->checkpoint), LG_STR_ARG(architectures->items[0].string),
+                   served->data);
 }
 
 static LgStatus pick_page(Model *m, LgError *err) {
@@ -47,23 +61,11 @@ static LgStatus pick_page(Model *m, LgError *err) {
                        "%s: the config names no architecture (\"architectures\": [\"…\"]); name a "
                        "program with --program FILE.lg",
                        checkpoint_path(m->checkpoint));
-    for (size_t i = 0; i < list->count; i++)
-        for (const LgEmbedded *page = lg_models; page->name; page++)
-            if (list->items[i].kind == CONFIG_STRING &&
-                serves((LgStr){page->data, page->size}, page->name, list->items[i].string)) {
-                m->source = (LgStr){page->data, page->size};
-                m->file = page->name;
-                return LG_OK;
-            }
     Buf served;
     buf_init(&served);
-    list_architectures(&served);
-    lg_fail(err, LG_BAD_INPUT, 0,
-            "%s: no program serves the architecture \"%.*s\"; served: %s. Or name a page with "
-            "--program FILE.lg",
-            checkpoint_path(m->checkpoint), LG_STR_ARG(list->items[0].string), served.data);
+    LgStatus status = find_page(m, list, &served, err);
     buf_clear(&served);
-    return LG_BAD_INPUT;
+    return status;
 }
 
 static LgStatus read_page(Model *m, const char *page, LgError *err) {
