@@ -62,7 +62,7 @@ static LgStatus eval_slice(TplRun *r, const TplNode *n, TplValue *out) {
 }
 
 static LgStatus call_method(TplRun *r, TplBound b, const TplArgs *args, TplValue *out) {
-    TplValue argv[TPL_PARAMETERS_MAX];
+    TplValue argv[TPL_PARAMETERS_MAX] = {0};
     const TplMethod *m = b.method;
     if (m->open)
         return m->open(r, *b.self, args, out);
@@ -75,7 +75,7 @@ static LgStatus call_method(TplRun *r, TplBound b, const TplArgs *args, TplValue
 
 static LgStatus eval_call(TplRun *r, const TplNode *n, TplValue *out) {
     TplValue callee;
-    TplArgs args;
+    TplArgs args = {0};
     LG_TRY(tpl_eval(r, n->a, &callee));
     LG_TRY(eval_arguments(r, n, &args));
     r->line = n->line;
@@ -97,7 +97,7 @@ static LgStatus eval_call(TplRun *r, const TplNode *n, TplValue *out) {
 
 LgStatus tpl_apply_filter(TplRun *r, const TplFilter *f, TplValue self, const TplArgs *args,
                           TplValue *out) {
-    TplValue argv[TPL_PARAMETERS_MAX];
+    TplValue argv[TPL_PARAMETERS_MAX] = {0};
     LG_TRY(tpl_step(r, 1));
     if (f->open)
         return f->open(r, self, args, out);
@@ -116,7 +116,7 @@ LgStatus tpl_apply_test(TplRun *r, const TplTest *t, TplValue self, const TplArg
 
 static LgStatus eval_filter(TplRun *r, const TplNode *n, TplValue *out) {
     TplValue self;
-    TplArgs args;
+    TplArgs args = {0};
     LG_TRY(tpl_eval(r, n->a, &self));
     LG_TRY(eval_arguments(r, n, &args));
     r->line = n->line;
@@ -128,8 +128,8 @@ static LgStatus eval_filter(TplRun *r, const TplNode *n, TplValue *out) {
 
 static LgStatus eval_test(TplRun *r, const TplNode *n, TplValue *out) {
     TplValue self;
-    TplArgs args;
-    bool result;
+    TplArgs args = {0};
+    bool result = false;
     LG_TRY(tpl_eval(r, n->a, &self));
     LG_TRY(eval_arguments(r, n, &args));
     r->line = n->line;

@@ -178,7 +178,7 @@ static LgStatus loop_items(TplRun *r, const TplNode *n, TplLoop *loop) {
         return tpl_fail_memory(r);
     for (size_t i = 0; i < count; i++) {
         if (n->c) {
-            TplScope *saved;
+            TplScope *saved = NULL;
             LG_TRY(tpl_push_scope(r, r->scope, &saved));
             LG_TRY(tpl_set_target(r, n->b, items[i]));
             LG_TRY(tpl_eval(r, n->c, &keep));
@@ -192,7 +192,7 @@ static LgStatus loop_items(TplRun *r, const TplNode *n, TplLoop *loop) {
 }
 
 static LgStatus exec_iteration(TplRun *r, const TplNode *n, TplLoop *loop) {
-    TplScope *saved;
+    TplScope *saved = NULL;
     LG_TRY(tpl_step(r, 1));
     LG_TRY(tpl_push_scope(r, r->scope, &saved));
     LG_TRY(tpl_set_target(r, n->b, loop->items[loop->index]));
@@ -205,7 +205,7 @@ static LgStatus exec_iteration(TplRun *r, const TplNode *n, TplLoop *loop) {
 /* On failure scope and depths are left as they are: the rendering ends. */
 static LgStatus exec_for(TplRun *r, const TplNode *n) {
     TplLoop *loop = ARENA_NEW(&r->arena, TplLoop);
-    TplScope *saved;
+    TplScope *saved = NULL;
     if (!loop)
         return tpl_fail_memory(r);
     LG_TRY(loop_items(r, n, loop));
@@ -237,7 +237,7 @@ static LgStatus exec_if(TplRun *r, const TplNode *n) {
 }
 
 static LgStatus exec_group(TplRun *r, const TplList *body, TplValue *text) {
-    TplScope *saved;
+    TplScope *saved = NULL;
     LG_TRY(tpl_push_scope(r, r->scope, &saved));
     LG_TRY(text ? capture(r, body, text) : tpl_exec(r, body));
     r->scope = saved;
@@ -327,7 +327,7 @@ LgStatus tpl_exec(TplRun *r, const TplList *body) {
 
 static LgStatus bind_context(TplRun *r, const json_t *context) {
     TplValue value;
-    TplScope *saved;
+    TplScope *saved = NULL;
     LG_TRY(tpl_push_scope(r, NULL, &saved));
     if (!json_is_object(context))
         return lg_fail(r->err, LG_BAD_INPUT, 0, "chat template: the context is not an object");

@@ -246,7 +246,7 @@ static LgStatus sort_key(TplRun *r, TplValue v, TplValue attribute, bool case_se
 
 static LgStatus f_sort(TplRun *r, TplValue self, const TplValue *argv, TplValue *out) {
     const TplValue *items;
-    size_t count, *order;
+    size_t count, *order = NULL;
     TplValue keys, seq;
     LG_TRY(tpl_items(r, self, &items, &count));
     LG_TRY(tpl_new_seq(r, TPL_LIST, count, &keys));
@@ -263,7 +263,7 @@ static LgStatus f_sort(TplRun *r, TplValue self, const TplValue *argv, TplValue 
 static LgStatus f_dictsort(TplRun *r, TplValue self, const TplValue *argv, TplValue *out) {
     bool by_value = argv[1].kind == TPL_STR && lg_str_eq_c(argv[1].as.str, "value");
     TplValue keys, seq;
-    size_t *order;
+    size_t *order = NULL;
     if (self.kind != TPL_DICT)
         return tpl_fail(r, "dictsort: a %s is no mapping", tpl_type_name(self));
     if (given(argv[1]) && !by_value &&
@@ -276,7 +276,7 @@ static LgStatus f_dictsort(TplRun *r, TplValue self, const TplValue *argv, TplVa
                     &keys.as.seq->items[i]));
     LG_TRY(sort_keys(r, keys.as.seq->items, d->count, tpl_truth(argv[2]), &order));
     LG_TRY(tpl_new_seq(r, TPL_LIST, d->count, &seq));
-    for (size_t i = 0; i < d->count; i++) {
+    for (size_t i = 0; order && i < d->count; i++) {
         TplValue pair[2] = {d->keys[order[i]], d->values[order[i]]};
         LG_TRY(copy_items(r, TPL_TUPLE, pair, 2, &seq.as.seq->items[i]));
     }

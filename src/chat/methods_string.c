@@ -403,7 +403,7 @@ static LgStatus format(TplRun *r, LgStr s, const TplArgs *args, Buf *out) {
         char c = s.ptr[i++];
         bool twice = i < s.len && s.ptr[i] == c;
         if ((c == '{' || c == '}') && !twice) {
-            LgStr text;
+            LgStr text = {NULL, 0};
             if (c == '}')
                 return tpl_fail(r, "format: a } without its {");
             LG_TRY(format_field(r, s, &i, &next, args, &text));

@@ -56,9 +56,9 @@ LgStatus tpl_expect_op(TplParser *p, const char *op) {
 }
 
 LgStatus tpl_expect_name(TplParser *p, const TplToken **out) {
-    if (tpl_token(p)->kind != TPL_TOK_NAME)
-        return tpl_fail_token(p, "a name");
     *out = tpl_token(p);
+    if ((*out)->kind != TPL_TOK_NAME)
+        return tpl_fail_token(p, "a name");
     p->at++;
     return LG_OK;
 }
@@ -80,7 +80,8 @@ LgStatus tpl_node(TplParser *p, TplKind kind, TplNode **out) {
 LgStatus tpl_append(TplParser *p, TplList *list, const TplNode *node) {
     if (list->count == list->cap) {
         size_t cap = list->cap ? list->cap * 2 : 4;
-        const TplNode **items = arena_grow(p->arena, list->items, list->count, cap, sizeof *items);
+        const TplNode **items =
+            arena_grow(p->arena, list->items, list->count, cap, sizeof(const TplNode *));
         if (!items)
             return lg_fail_memory(p->err);
         list->items = items;

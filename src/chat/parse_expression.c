@@ -212,7 +212,7 @@ static LgStatus parse_target_item(TplParser *p, bool attribute, const TplNode **
 /* Brackets around a target are looked through: (a, b) is a, b. */
 LgStatus tpl_parse_target(TplParser *p, bool attribute, const TplNode **out) {
     TplNode *tuple = NULL;
-    const TplNode *item;
+    const TplNode *item = NULL;
     bool brackets = tpl_skip_op(p, "(");
     LG_TRY(parse_target_item(p, attribute, &item));
     *out = item;

@@ -405,10 +405,10 @@ LgStatus tpl_contains(TplRun *r, TplValue container, TplValue item, bool *out) {
         *out = found != NULL;
         return LG_OK;
     }
-    const TplValue *items;
-    size_t count;
+    const TplValue *items = NULL;
+    size_t count = 0;
     LG_TRY(tpl_items(r, container, &items, &count));
-    for (size_t i = 0; i < count && !*out; i++)
+    for (size_t i = 0; items && i < count && !*out; i++)
         LG_TRY(tpl_equal(r, items[i], item, out));
     return LG_OK;
 }

@@ -44,7 +44,8 @@ typedef struct AddedScan {
     AddedPart held;
 } AddedScan;
 void added_scan_init(AddedScan *scan, const AddedSet *set, LgStr text, bool special_as_text);
-bool added_scan_next(AddedScan *scan,
-                     AddedPart *out); /* false: the text is at its end; text parts are never empty */
+bool added_scan_next(
+    AddedScan *scan,
+    AddedPart *out); /* false: the text is at its end; text parts are never empty */
 
 #endif

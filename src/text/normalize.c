@@ -122,7 +122,7 @@ LgStatus normalize_nfc(LgStr text, Buf *buf, LgStr *out, LgError *err) {
     }
     utf8proc_ssize_t count = utf8proc_normalize_utf32(codes.data, (utf8proc_ssize_t)codes.count,
                                                       UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-    for (utf8proc_ssize_t i = 0; i < count; i++) {
+    for (utf8proc_ssize_t i = 0; codes.data && i < count; i++) {
         char bytes[4];
         buf_append(buf, bytes, (size_t)utf8_encode((uint32_t)codes.data[i], bytes));
     }
