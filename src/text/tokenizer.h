@@ -17,22 +17,21 @@ typedef struct TokenizerVocab {
     LgStr pre;   /* tokenizer.ggml.pre: names the pre-tokenizer pattern */
     const LgStr *tokens;
     size_t token_count;
-    const int32_t
-        *types; /* GGUF's token types: 1 normal, 3 control, 4 user-defined, …; NULL: all normal */
+    /* GGUF's token types: 1 normal, 3 control, 4 user-defined, …; NULL: all normal */
+    const int32_t *types;
     const LgStr *merges; /* "left right" */
     size_t merge_count;
-    bool add_bos, add_eos; /* tokenizer.ggml.add_bos_token, add_eos_token: what tokenizer_encode
-                              puts around a text */
+    /* tokenizer.ggml.add_bos_token, add_eos_token: what tokenizer_encode puts around a text */
+    bool add_bos, add_eos;
     int32_t bos_id, eos_id;
 } TokenizerVocab;
 LgStatus tokenizer_from_vocab(const TokenizerVocab *vocab, Tokenizer **out, LgError *err);
 
 void tokenizer_destroy(Tokenizer *t);
 
-size_t tokenizer_vocab_count(
-    const Tokenizer *t); /* the highest id + 1; some ids below it may be no token */
-int32_t tokenizer_id(const Tokenizer *t,
-                     LgStr token); /* the id of a token's text (as stored), or -1 */
+/* The highest id + 1; some ids below it may be no token. */
+size_t tokenizer_vocab_count(const Tokenizer *t);
+int32_t tokenizer_id(const Tokenizer *t, LgStr token); /* by its text as stored; -1: none */
 bool tokenizer_is_special(const Tokenizer *t, int32_t id);
 
 typedef struct TokenIds {
