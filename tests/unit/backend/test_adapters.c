@@ -1,0 +1,284 @@
+/* Adapters on the CPU runner: they compute what the interpreter does with them, and act on their
+ * own rows only. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "backend/cpu/runner_cpu.h"
+#include "tests/unit/backend/tiny_model.h"
+
+#define ROWS 40
+#define ADAPTERS 3
+
+static const int32_t ranks[ADAPTERS] = {3, 8, 17};
+
+typedef struct Fixture {
+    TinyModel model;
+    char cache[96], compiler[96];
+    Arena arena;
+    AdapterData adapters[ADAPTERS]; /* f32: rounded by no one */
+} Fixture;
+
+static uint64_t axis_size(const LangProgram *p, const LangTensor *t, int axis) {
+    uint64_t size = 1;
+    for (int i = t->axis_start[axis]; i < t->axis_start[axis + 1]; i++)
+        size *= p->dims[t->dims[i]].size;
+    return size;
+}
+
+static float *random_matrix(Arena *arena, uint64_t count, float size, uint64_t seed) {
+    float *m = ARENA_ARRAY(arena, float, count);
+    for (uint64_t i = 0; i < count; i++)
+        m[i] = bf16_round((rng_unit(seed, i) * 2.0f - 1.0f) * size);
+    return m;
+}
+
+/* Every site of every layer but one, so that a site that is not adapted is met too. */
+static AdapterData make_adapter(const LangProgram *p, Arena *arena, int32_t rank, bool store_f32,
+                                uint64_t seed) {
+    AdapterSite *sites = ARENA_ARRAY(arena, AdapterSite, (size_t)(p->site_count * p->layer_count));
+    for (int layer = 0; layer < p->layer_count; layer++)
+        for (int s = 0; s < p->site_count; s++) {
+            const LangTensor *w = &p->tensors[p->sites[s].param];
+            uint64_t columns = axis_size(p, w, w->axis_count - 1), rows = axis_size(p, w, 0);
+            bool lookup = p->sites[s].lookup;
+            uint64_t in = lookup ? rows : columns, out = lookup ? columns : rows;
+            if ((!p->sites[s].in_layer && layer > 0) || (layer == 1 && s % 3 == 1))
+                continue;
+            uint64_t key = seed * 1000 + (uint64_t)(layer * p->site_count + s);
+            sites[layer * p->site_count + s] =
+                (AdapterSite){.rank = rank,
+                              .a = random_matrix(arena, (uint64_t)rank * in, 0.2f, 2 * key),
+                              .b = random_matrix(arena, (uint64_t)rank * out, 0.2f, 2 * key + 1),
+                              .scale = 0.5f};
+        }
+    return (AdapterData){.site_count = p->site_count,
+                         .layer_count = p->layer_count,
+                         .sites = sites,
+                         .store_f32 = store_f32};
+}
+
+static int setup(void **state) {
+    static const char script[] = "#!/bin/sh\nexec cc \"$@\" -O0\n";
+    Fixture *f = calloc(1, sizeof *f);
+    tiny_make(&f->model, TINY_LAYERS);
+    arena_init(&f->arena);
+    snprintf(f->cache, sizeof f->cache, "%s/cache", f->model.dir);
+    snprintf(f->compiler, sizeof f->compiler, "%s/quick-cc", f->model.dir);
+    tiny_write(f->model.dir, "quick-cc", script, sizeof script - 1);
+    *state = f;
+    return chmod(f->compiler, 0755);
+}
+
+static int teardown(void **state) {
+    Fixture *f = *state;
+    arena_clear(&f->arena);
+    tiny_close(&f->model);
+    free(f);
+    return 0;
+}
+
+static Runner *open_runner(Fixture *f, bool store_f32, int threads, bool interp,
+                           int32_t slots[ADAPTERS]) {
+    RunnerOptions o = {.program = f->model.program,
+                       .binding = f->model.binding,
+                       .threads = threads,
+                       .rows_max = TINY_ROWS_MAX,
+                       .cache_dir = f->cache,
+                       .compiler = f->compiler,
+                       .store_f32 = store_f32,
+                       .poison = true};
+    Runner *r = NULL;
+    LgError err;
+    if ((interp ? runner_open_interp : runner_open_cpu)(&o, &r, &err) != LG_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(r->ops->kv_reserve(r, 64, NULL), LG_OK);
+    for (int i = 0; i < ADAPTERS; i++) {
+        f->adapters[i] =
+            make_adapter(f->model.program, &f->arena, ranks[i], store_f32, (uint64_t)i + 1);
+        assert_int_equal(r->ops->adapter_install(r, &f->adapters[i], &slots[i], NULL), LG_OK);
+    }
+    return r;
+}
+
+/* Set 0 is none, set 1 + i is adapter i alone, set 4 is adapters 0 and 2 with scales of their own.
+ */
+static void make_sets(AdapterSet sets[5], const int32_t slots[ADAPTERS]) {
+    memset(sets, 0, 5 * sizeof *sets);
+    for (int i = 0; i < ADAPTERS; i++)
+        sets[1 + i] = (AdapterSet){1, {{slots[i], 1.0f}}};
+    sets[4] = (AdapterSet){2, {{slots[0], 0.7f}, {slots[2], -0.4f}}};
+}
+
+static int32_t token_at(int32_t slot, int32_t pos) {
+    return (int32_t)(rng_u64(5 + (uint64_t)slot, (uint64_t)pos) % TINY_VOCAB);
+}
+
+/* Sequences `from` to `to` - 1, sequence s with set s, ROWS positions of each in two steps; logits
+ * [sequence][position]. */
+static void run(Runner *r, const int32_t slots[ADAPTERS], int32_t from, int32_t to, float *logits) {
+    AdapterSet sets[5];
+    TinyBatch b;
+    LgError err;
+    float *part = test_malloc((size_t)TINY_ROWS_MAX * TINY_VOCAB * sizeof *part);
+    make_sets(sets, slots);
+    for (int32_t half = 0; half < 2; half++) {
+        int32_t begin = half ? ROWS / 2 + 3 : 0, end = half ? ROWS : ROWS / 2 + 3;
+        tiny_batch_init(&b);
+        b.step.sets = sets;
+        b.step.set_count = 5;
+        for (int32_t pos = begin; pos < end; pos++)
+            for (int32_t s = from; s < to; s++) {
+                tiny_batch_row(&b, s, pos, token_at(s, pos), true);
+                b.ad[b.step.rows - 1] = s;
+            }
+        if (r->ops->step(r, &b.step, part, &err) != LG_OK)
+            fail_msg("%s", err.message);
+        for (int32_t i = 0; i < b.step.rows; i++)
+            memcpy(logits + ((size_t)(b.slot[i] - from) * ROWS + (size_t)b.pos[i]) * TINY_VOCAB,
+                   part + (size_t)i * TINY_VOCAB, TINY_VOCAB * sizeof *part);
+    }
+    test_free(part);
+}
+
+#define ALL ((size_t)5 * ROWS * TINY_VOCAB)
+#define ONE ((size_t)ROWS * TINY_VOCAB)
+
+static void adapters_compute_what_the_interpreter_does(void **state) {
+    Fixture *f = *state;
+    int32_t slots[ADAPTERS];
+    float *got = test_malloc(ALL * sizeof *got), *want = test_malloc(ALL * sizeof *want);
+    Runner *r = open_runner(f, true, 2, false, slots);
+    run(r, slots, 0, 5, got);
+    r->ops->close(r);
+    r = open_runner(f, true, 1, true, slots);
+    run(r, slots, 0, 5, want);
+    r->ops->close(r);
+    float worst = 0.0f, effect = 0.0f;
+    for (size_t i = 0; i < ALL; i++) {
+        float d = fabsf(got[i] - want[i]), e = fabsf(got[i] - got[i % ONE]);
+        worst = d <= worst ? worst : d;
+        effect = e <= effect ? effect : e;
+    }
+    if (!(worst <= 3e-4f))
+        fail_msg("off by %g", (double)worst);
+    assert_true(effect > 1.0f);
+    test_free(got);
+    test_free(want);
+}
+
+static void rows_are_what_they_are_alone(void **state) {
+    Fixture *f = *state;
+    int32_t slots[ADAPTERS];
+    float *together = test_malloc(ALL * sizeof *together),
+          *alone = test_malloc(ONE * sizeof *alone);
+    for (int threads = 1; threads <= 3; threads++) {
+        Runner *r = open_runner(f, false, threads, false, slots);
+        run(r, slots, 0, 5, together);
+        for (int32_t s = 0; s < 5; s++) {
+            run(r, slots, s, s + 1, alone);
+            assert_memory_equal(together + (size_t)s * ONE, alone, ONE * sizeof *alone);
+        }
+        r->ops->close(r);
+    }
+    test_free(together);
+    test_free(alone);
+}
+
+static void base_rows_are_those_of_a_runner_without_adapters(void **state) {
+    Fixture *f = *state;
+    int32_t slots[ADAPTERS];
+    float *with = test_malloc(ONE * sizeof *with), *without = test_malloc(ONE * sizeof *without);
+    Runner *r = open_runner(f, false, 2, false, slots);
+    run(r, slots, 0, 1, with);
+    for (int i = 0; i < ADAPTERS; i++)
+        r->ops->adapter_remove(r, slots[i]);
+    TinyBatch b;
+    tiny_batch_init(&b);
+    for (int32_t pos = 0; pos < ROWS; pos++)
+        tiny_batch_row(&b, 0, pos, token_at(0, pos), true);
+    assert_int_equal(r->ops->step(r, &b.step, without, NULL), LG_OK);
+    assert_memory_equal(with, without, ONE * sizeof *with);
+    r->ops->close(r);
+    test_free(with);
+    test_free(without);
+}
+
+static void removed_adapter_is_refused_and_its_slot_serves_another(void **state) {
+    Fixture *f = *state;
+    int32_t slots[ADAPTERS], again;
+    LgError err;
+    float *before = test_malloc(ONE * sizeof *before), *after = test_malloc(ONE * sizeof *after);
+    Runner *r = open_runner(f, false, 2, false, slots);
+    run(r, slots, 2, 3, before);
+    r->ops->adapter_remove(r, slots[1]);
+    r->ops->adapter_remove(r, slots[1]); /* a second time changes nothing */
+    AdapterSet sets[5];
+    TinyBatch b;
+    tiny_batch_init(&b);
+    make_sets(sets, slots);
+    b.step.sets = sets;
+    b.step.set_count = 5;
+    tiny_batch_row(&b, 0, 0, 1, true);
+    b.ad[0] = 2;
+    assert_int_equal(r->ops->step(r, &b.step, after, &err), LG_BAD_INPUT);
+    assert_non_null(strstr(err.message, "holds no adapter"));
+    assert_int_equal(r->ops->adapter_install(r, &f->adapters[1], &again, NULL), LG_OK);
+    slots[1] = again;
+    run(r, slots, 2, 3, after);
+    assert_memory_equal(before, after, ONE * sizeof *before);
+    r->ops->close(r);
+    test_free(before);
+    test_free(after);
+}
+
+static void adapter_of_another_store_type_is_refused(void **state) {
+    Fixture *f = *state;
+    int32_t slots[ADAPTERS], slot;
+    LgError err;
+    Runner *r = open_runner(f, false, 1, false, slots);
+    AdapterData other = make_adapter(f->model.program, &f->arena, 4, true, 9);
+    assert_int_equal(r->ops->adapter_install(r, &other, &slot, &err), LG_BAD_INPUT);
+    assert_non_null(strstr(err.message, "f32"));
+    r->ops->close(r);
+}
+
+static void adapted_decode_step_allocates_nothing(void **state) {
+    Fixture *f = *state;
+    int32_t slots[ADAPTERS];
+    float *logits = test_malloc(ALL * sizeof *logits);
+    Runner *r = open_runner(f, false, 2, false, slots);
+    run(r, slots, 0, 5, logits);
+    AdapterSet sets[5];
+    TinyBatch b;
+    make_sets(sets, slots);
+    tiny_batch_init(&b);
+    b.step.sets = sets;
+    b.step.set_count = 5;
+    for (int32_t s = 0; s < 5; s++) {
+        tiny_batch_row(&b, s, ROWS, token_at(s, ROWS), true);
+        b.ad[s] = s;
+    }
+    lg_alloc_fail_at(1, 1);
+    LgStatus status = r->ops->step(r, &b.step, logits, NULL);
+    lg_alloc_fail_at(0, 0);
+    assert_int_equal(status, LG_OK);
+    r->ops->close(r);
+    test_free(logits);
+}
+
+int main(void) {
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(adapters_compute_what_the_interpreter_does),
+        CASE(rows_are_what_they_are_alone),
+        CASE(base_rows_are_those_of_a_runner_without_adapters),
+        CASE(removed_adapter_is_refused_and_its_slot_serves_another),
+        CASE(adapter_of_another_store_type_is_refused),
+        CASE(adapted_decode_step_allocates_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
