@@ -23,7 +23,8 @@
 #define LGP_ATTEND_TILE 3
 #endif
 #define LGP_ATTEND_QUERIES 12
-#define LGP_ATTEND_FEW 16 /* below so many tasks, each head of a group is a task of its own */
+#define LGP_ATTEND_COLUMNS 64 /* of values that one query goes over at once */
+#define LGP_ATTEND_FEW 16     /* below so many tasks, each head of a group is a task of its own */
 
 typedef struct LgpAttend {
     const float *q; /* [rows][kv_heads][group][width] */
@@ -111,37 +112,43 @@ LGP_INLINE void lgp_attend_load16(int bf16, const unsigned char *p, LgpF8 *even,
     }
 }
 
-/* Scaled dot products of n queries with the 64 keys of a page. */
-LGP_INLINE void lgp_attend_scores(int bf16, int n, const LgpAttendRun *t, const LgpQuery *queries,
-                                  const unsigned char *k, int64_t at) {
+/* Scaled dot products of n queries with the 64 keys of a page, 16 * wide keys at a time: few
+ * queries need more chains. */
+LGP_INLINE void lgp_attend_scores(int bf16, int n, int wide, const LgpAttendRun *t,
+                                  const LgpQuery *queries, const unsigned char *k, int64_t at) {
     const int32_t width = t->a->width, bytes = bf16 ? 2 : 4;
     const LgpF8 scale = lgp_f8_set(t->a->scale);
     const float *q[LGP_ATTEND_TILE];
 #pragma GCC unroll 6
     for (int i = 0; i < n; i++)
         q[i] = queries[i].q;
-    for (int32_t p = 0; p < LGP_PAGE; p += 16) {
+#pragma GCC unroll 1
+    for (int32_t p = 0; p < LGP_PAGE; p += 16 * wide) {
         const unsigned char *key = k + p * bytes;
         LgpF8 acc[LGP_ATTEND_TILE][2];
 #pragma GCC unroll 6
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n * wide; i++)
             acc[i][0] = acc[i][1] = lgp_f8_zero();
         for (int32_t d = 0; d < width; d++, key += LGP_PAGE * bytes) {
-            LgpF8 lo, hi;
-            lgp_attend_load16(bf16, key, &lo, &hi);
+#pragma GCC unroll 4
+            for (int j = 0; j < wide; j++) {
+                LgpF8 lo, hi;
+                lgp_attend_load16(bf16, key + 16 * j * bytes, &lo, &hi);
 #pragma GCC unroll 6
-            for (int i = 0; i < n; i++) {
-                LgpF8 x = lgp_f8_set(q[i][d]);
-                acc[i][0] = lgp_f8_fma(x, lo, acc[i][0]);
-                acc[i][1] = lgp_f8_fma(x, hi, acc[i][1]);
+                for (int i = 0; i < n; i++) {
+                    LgpF8 x = lgp_f8_set(q[i][d]);
+                    acc[i * wide + j][0] = lgp_f8_fma(x, lo, acc[i * wide + j][0]);
+                    acc[i * wide + j][1] = lgp_f8_fma(x, hi, acc[i * wide + j][1]);
+                }
             }
         }
 #pragma GCC unroll 6
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < n * wide; i++) {
+            float *to = queries[i / wide].scores + at + p + 16 * (i % wide);
             if (bf16)
                 lgp_f8_zip(acc[i][0], acc[i][1], &acc[i][0], &acc[i][1]);
-            lgp_f8_store(queries[i].scores + at + p, lgp_f8_mul(acc[i][0], scale));
-            lgp_f8_store(queries[i].scores + at + p + 8, lgp_f8_mul(acc[i][1], scale));
+            lgp_f8_store(to, lgp_f8_mul(acc[i][0], scale));
+            lgp_f8_store(to + 8, lgp_f8_mul(acc[i][1], scale));
         }
     }
 }
@@ -176,34 +183,51 @@ LGP_NOINLINE void lgp_attend_softmax(const LgpAttendRun *t, LgpQuery *q) {
     q->sum = lgp_f8_sum(lgp_f8_add(sum[0], sum[1]));
 }
 
-/* acc[i] += p_i[s] v[s, 16 columns] over positions [from, to) of a page, one chain a lane. */
-LGP_INLINE void lgp_attend_values(int bf16, int n, const LgpQuery *queries, int64_t at,
+/* acc[i] += p_i[s] v[s, 16 * wide columns] over positions [from, to) of a page, one chain a lane.
+ */
+LGP_INLINE void lgp_attend_values(int bf16, int n, int wide, const LgpQuery *queries, int64_t at,
                                   const unsigned char *v, int32_t v_bytes, int32_t from, int32_t to,
-                                  float (*acc)[16]) {
+                                  float (*acc)[LGP_ATTEND_COLUMNS]) {
     LgpF8 sum[LGP_ATTEND_TILE][2];
     const float *p[LGP_ATTEND_TILE];
+    const int bytes = bf16 ? 2 : 4;
 #pragma GCC unroll 6
-    for (int i = 0; i < n; i++) {
-        sum[i][0] = lgp_f8_load(acc[i]);
-        sum[i][1] = lgp_f8_load(acc[i] + 8);
-        p[i] = queries[i].scores + at;
+    for (int i = 0; i < n * wide; i++) {
+        sum[i][0] = lgp_f8_load(acc[i / wide] + 16 * (i % wide));
+        sum[i][1] = lgp_f8_load(acc[i / wide] + 16 * (i % wide) + 8);
+        p[i / wide] = queries[i / wide].scores + at;
     }
     v += (int64_t)from * v_bytes;
     for (int32_t s = from; s < to; s++, v += v_bytes) {
-        LgpF8 lo, hi;
-        lgp_attend_load16(bf16, v, &lo, &hi);
+#pragma GCC unroll 4
+        for (int j = 0; j < wide; j++) {
+            LgpF8 lo, hi;
+            lgp_attend_load16(bf16, v + 16 * j * bytes, &lo, &hi);
 #pragma GCC unroll 6
-        for (int i = 0; i < n; i++) {
-            LgpF8 x = lgp_f8_set(p[i][s]);
-            sum[i][0] = lgp_f8_fma(x, lo, sum[i][0]);
-            sum[i][1] = lgp_f8_fma(x, hi, sum[i][1]);
+            for (int i = 0; i < n; i++) {
+                LgpF8 x = lgp_f8_set(p[i][s]);
+                sum[i * wide + j][0] = lgp_f8_fma(x, lo, sum[i * wide + j][0]);
+                sum[i * wide + j][1] = lgp_f8_fma(x, hi, sum[i * wide + j][1]);
+            }
         }
     }
 #pragma GCC unroll 6
-    for (int i = 0; i < n; i++) {
-        lgp_f8_store(acc[i], sum[i][0]);
-        lgp_f8_store(acc[i] + 8, sum[i][1]);
+    for (int i = 0; i < n * wide; i++) {
+        lgp_f8_store(acc[i / wide] + 16 * (i % wide), sum[i][0]);
+        lgp_f8_store(acc[i / wide] + 16 * (i % wide) + 8, sum[i][1]);
     }
+}
+
+/* A query by itself: what its tile does not share. */
+LGP_NOINLINE void lgp_attend_alone(int bf16, const LgpQuery *query, int64_t at,
+                                   const unsigned char *v, int32_t v_bytes, int32_t from,
+                                   int32_t to, float *acc) {
+    if (bf16)
+        lgp_attend_values(1, 1, 1, query, at, v, v_bytes, from, to,
+                          (float(*)[LGP_ATTEND_COLUMNS])acc);
+    else
+        lgp_attend_values(0, 1, 1, query, at, v, v_bytes, from, to,
+                          (float(*)[LGP_ATTEND_COLUMNS])acc);
 }
 
 /* The part of a query's positions that lies in a page, from 0 to 64. */
@@ -217,9 +241,9 @@ LGP_INLINE void lgp_attend_part(const LgpQuery *q, int32_t page, int32_t *from, 
 
 /* One page's values for a tile of n queries: what all of them ask for together, what lies before
  * and after alone. */
-LGP_INLINE void lgp_attend_page(int bf16, int n, const LgpAttendRun *t, const LgpQuery *queries,
-                                int32_t page, const unsigned char *v, int32_t v_bytes,
-                                float (*acc)[16]) {
+LGP_INLINE void lgp_attend_page(int bf16, int n, int wide, const LgpAttendRun *t,
+                                const LgpQuery *queries, int32_t page, const unsigned char *v,
+                                int32_t v_bytes, float (*acc)[LGP_ATTEND_COLUMNS]) {
     int64_t at = (int64_t)(page - t->first_page) * LGP_PAGE;
     int32_t lo = 0, hi = LGP_PAGE;
     for (int i = 0; i < n; i++) {
@@ -233,18 +257,20 @@ LGP_INLINE void lgp_attend_page(int bf16, int n, const LgpAttendRun *t, const Lg
     for (int i = 0; n > 1 && i < n; i++) {
         int32_t from, to;
         lgp_attend_part(queries + i, page, &from, &to);
-        if (from < (to < lo ? to : lo))
-            lgp_attend_values(bf16, 1, queries + i, at, v, v_bytes, from, to < lo ? to : lo,
-                              acc + i);
+        to = to < lo ? to : lo;
+        for (int j = 0; from < to && j < wide; j++)
+            lgp_attend_alone(bf16, queries + i, at, v + 16 * j * (bf16 ? 2 : 4), v_bytes, from, to,
+                             acc[i] + 16 * j);
     }
     if (lo < hi)
-        lgp_attend_values(bf16, n, queries, at, v, v_bytes, lo, hi, acc);
+        lgp_attend_values(bf16, n, wide, queries, at, v, v_bytes, lo, hi, acc);
     for (int i = 0; n > 1 && i < n; i++) {
         int32_t from, to;
         lgp_attend_part(queries + i, page, &from, &to);
-        if ((from > hi ? from : hi) < to)
-            lgp_attend_values(bf16, 1, queries + i, at, v, v_bytes, from > hi ? from : hi, to,
-                              acc + i);
+        from = from > hi ? from : hi;
+        for (int j = 0; from < to && j < wide; j++)
+            lgp_attend_alone(bf16, queries + i, at, v + 16 * j * (bf16 ? 2 : 4), v_bytes, from, to,
+                             acc[i] + 16 * j);
     }
 }
 
@@ -260,15 +286,16 @@ LGP_INLINE const unsigned char *lgp_attend_widen(const LgpAttend *a, const unsig
     return (const unsigned char *)wide;
 }
 
-/* The 16 columns from `column` on (fewer where v_width is less) of the outputs of a tile. */
-LGP_INLINE void lgp_attend_columns(int bf16, int n, const LgpAttendRun *t, const LgpQuery *queries,
-                                   int32_t column) {
+/* The 16 * wide columns from `column` on (fewer where v_width is less than 16) of the outputs of a
+ * tile. */
+LGP_INLINE void lgp_attend_columns(int bf16, int n, int wide, const LgpAttendRun *t,
+                                   const LgpQuery *queries, int32_t column) {
     const LgpAttend *a = t->a;
     const int32_t bytes = bf16 ? 2 : 4, columns = a->v_width < 16 ? a->v_width : 16;
-    float total[LGP_ATTEND_TILE][16], wide[LGP_PAGE * 16];
+    float total[LGP_ATTEND_TILE][LGP_ATTEND_COLUMNS], rows16[LGP_PAGE * 16];
     memset(total, 0, sizeof total);
     for (int32_t page = t->first_page; page < t->page_end; page++) {
-        float acc[LGP_ATTEND_TILE][16];
+        float acc[LGP_ATTEND_TILE][LGP_ATTEND_COLUMNS];
         const unsigned char *v = t->pages[page] + a->v_offset +
                                  (int64_t)t->head * LGP_PAGE * a->v_width * bytes + column * bytes;
         int32_t v_bytes = a->v_width * bytes, from = LGP_PAGE, to = 0;
@@ -281,70 +308,75 @@ LGP_INLINE void lgp_attend_columns(int bf16, int n, const LgpAttendRun *t, const
         if (from >= to)
             continue;
         if (columns < 16) {
-            v = lgp_attend_widen(a, v, from, to, wide);
+            v = lgp_attend_widen(a, v, from, to, rows16);
             v_bytes = 16 * bytes;
         }
-        memset(acc, 0, sizeof acc);
-        lgp_attend_page(bf16, n, t, queries, page, v, v_bytes, acc);
-#pragma GCC unroll 6
         for (int i = 0; i < n; i++)
-            for (int h = 0; h < 16; h += 8)
+            memset(acc[i], 0, (size_t)wide * 16 * sizeof(float));
+        lgp_attend_page(bf16, n, wide, t, queries, page, v, v_bytes, acc);
+        for (int i = 0; i < n; i++)
+            for (int h = 0; h < 16 * wide; h += 8)
                 lgp_f8_store(total[i] + h,
                              lgp_f8_add(lgp_f8_load(total[i] + h), lgp_f8_load(acc[i] + h)));
     }
-    for (int i = 0; i < n; i++) {
-        LgpF8 v[2] = {lgp_f8_load(total[i]), lgp_f8_load(total[i] + 8)},
-              sum = lgp_f8_set(queries[i].sum);
+    for (int i = 0; i < n * wide; i++) {
+        float *from = total[i / wide] + 16 * (i % wide);
+        LgpF8 v[2] = {lgp_f8_load(from), lgp_f8_load(from + 8)},
+              sum = lgp_f8_set(queries[i / wide].sum);
         if (bf16)
             lgp_f8_zip(v[0], v[1], &v[0], &v[1]);
         for (int h = 0; h < 2; h++) {
             v[h] = lgp_f8_div(v[h], sum);
             v[h] = a->round_bf16 ? lgp_f8_round_bf16(v[h]) : v[h];
-            lgp_f8_store(total[i] + 8 * h, v[h]);
+            lgp_f8_store(from + 8 * h, v[h]);
         }
-        memcpy(queries[i].o + column, total[i], (size_t)columns * sizeof(float));
+        memcpy(queries[i / wide].o + column + 16 * (i % wide), from,
+               (size_t)columns * sizeof(float));
     }
 }
 
 LGP_INLINE void lgp_attend_tile(int bf16, int n, const LgpAttendRun *t, LgpQuery *queries) {
     const LgpAttend *a = t->a;
+    const int wide = n == 1 ? LGP_ATTEND_TILE / 3 * 2 : n == 2 && LGP_ATTEND_TILE > 3 ? 2 : 1;
     for (int32_t page = t->first_page; page < t->page_end; page++) {
         const unsigned char *k =
             t->pages[page] + a->k_offset + (int64_t)t->head * LGP_PAGE * a->width * (bf16 ? 2 : 4);
-        lgp_attend_scores(bf16, n, t, queries, k, (int64_t)(page - t->first_page) * LGP_PAGE);
+        lgp_attend_scores(bf16, n, wide, t, queries, k, (int64_t)(page - t->first_page) * LGP_PAGE);
     }
     for (int i = 0; i < n; i++)
         lgp_attend_softmax(t, queries + i);
     /* The last columns may overlap those before them: they are computed twice, to the same bits. */
-    for (int32_t c = 0; c < a->v_width; c += 16)
-        lgp_attend_columns(bf16, n, t, queries,
+    int32_t c = 0;
+    if (wide > 1)
+        for (; c + 16 * wide <= a->v_width; c += 16 * wide)
+            lgp_attend_columns(bf16, n, wide, t, queries, c);
+    for (; c < a->v_width; c += 16)
+        lgp_attend_columns(bf16, n, 1, t, queries,
                            a->v_width >= 16 && c > a->v_width - 16 ? a->v_width - 16 : c);
 }
 
-#define LGP_ATTEND_CASE(bf16, n)                                                                   \
-    case n:                                                                                        \
-        if (n <= LGP_ATTEND_TILE)                                                                  \
-            lgp_attend_tile(bf16, n <= LGP_ATTEND_TILE ? n : 1, t, t->queries + from);             \
-        break;
+/* Tiles of 6, 3, 2 and 1: each size is a copy of the loops. */
+LGP_INLINE int32_t lgp_attend_next(int32_t left) {
+    return left >= LGP_ATTEND_TILE ? LGP_ATTEND_TILE : left == 4 ? 2 : left > 3 ? 3 : left;
+}
+
 #define LGP_ATTEND_RUN(name, bf16)                                                                 \
     LGP_NOINLINE void lgp_attend_run_##name(const LgpAttendRun *t) {                               \
-        int32_t tiles = (t->count + LGP_ATTEND_TILE - 1) / LGP_ATTEND_TILE;                        \
-        for (int32_t i = 0; i < tiles; i++) {                                                      \
-            int32_t from = t->count * i / tiles;                                                   \
-            switch (t->count * (i + 1) / tiles - from) {                                           \
-                LGP_ATTEND_CASE(bf16, 1)                                                           \
-                LGP_ATTEND_CASE(bf16, 2)                                                           \
-                LGP_ATTEND_CASE(bf16, 3)                                                           \
-                LGP_ATTEND_CASE(bf16, 4)                                                           \
-                LGP_ATTEND_CASE(bf16, 5)                                                           \
-                LGP_ATTEND_CASE(bf16, 6)                                                           \
-            }                                                                                      \
+        for (int32_t i = 0, n; i < t->count; i += n) {                                             \
+            n = lgp_attend_next(t->count - i);                                                     \
+            if (n == 1)                                                                            \
+                lgp_attend_tile(bf16, 1, t, t->queries + i);                                       \
+            else if (n == 2)                                                                       \
+                lgp_attend_tile(bf16, 2, t, t->queries + i);                                       \
+            else if (n == 3)                                                                       \
+                lgp_attend_tile(bf16, 3, t, t->queries + i);                                       \
+            else                                                                                   \
+                lgp_attend_tile(bf16, LGP_ATTEND_TILE, t, t->queries + i);                         \
         }                                                                                          \
     }
 LGP_ATTEND_RUN(bf16, 1)
 LGP_ATTEND_RUN(f32, 0)
 #undef LGP_ATTEND_RUN
-#undef LGP_ATTEND_CASE
 
 /* Rows [row, end) of one sequence, heads [first, first + heads) of a group. */
 LGP_NOINLINE void lgp_attend_rows_run(const LgpAttend *a, int32_t row, int32_t end, int32_t head,

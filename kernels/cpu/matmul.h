@@ -192,6 +192,7 @@ LGP_INLINE void lgp_mm_fused_blocks(int format, int rows, int blocks, const LgpM
     for (int i = 0; i < rows * blocks; i++)
         p[i][0] = p[i][1] = lgp_f8_zero();
     lgp_mm_fetch(w + lgp_mm_ahead(format), blocks * bytes);
+#pragma GCC unroll 1
     for (int group = 0; group < LGP_BLOCK / 8; group++) {
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) {
@@ -316,10 +317,11 @@ LGP_INLINE void lgp_mm_tail_rows(int format, int rows, const LgpMm *t, const uns
     }
 }
 
-/* Calls CALL with a constant number of rows, 1 to LGP_MM_TILE. */
+/* Calls CALL with a constant number of rows, of those that tiles have. */
+#define LGP_MM_TILE_LEAST (LGP_MM_FUSED >= 4 ? 3 : 1)
 #define LGP_MM_CASE(n, CALL)                                                                       \
     case n:                                                                                        \
-        if (n <= LGP_MM_TILE)                                                                      \
+        if (n <= LGP_MM_TILE && n >= LGP_MM_TILE_LEAST)                                            \
             CALL(n <= LGP_MM_TILE ? n : 1);                                                        \
         break;
 #define LGP_MM_BY_ROWS(rows, CALL)                                                                 \
@@ -332,7 +334,27 @@ LGP_INLINE void lgp_mm_tail_rows(int format, int rows, const LgpMm *t, const uns
         LGP_MM_CASE(6, CALL)                                                                       \
     }
 
+/* All rows over one unpacked block. Tiles are of like size: with more rows than a fused product
+ * has, of 3 at least. */
+#define LGP_MM_TILES(name, format)                                                                 \
+    LGP_NOINLINE void lgp_mm_tiles_##name(const LgpMm *t, const float *tile, int32_t at,           \
+                                          const LgpF8 *d, const LgpF8 *m) {                        \
+        const int32_t tiles = (t->rows + LGP_MM_TILE - 1) / LGP_MM_TILE;                           \
+        for (int32_t i = 0; i < tiles; i++) {                                                      \
+            int32_t row = t->rows * i / tiles, end = t->rows * (i + 1) / tiles;                    \
+            LGP_MM_BY_ROWS(end - row, LGP_MM_CALL_##name)                                          \
+        }                                                                                          \
+    }
+#define LGP_MM_CALL_plain(n) lgp_mm_tile(LGP_F32, n, t, tile, row, at, d, m)
+#define LGP_MM_CALL_q4(n) lgp_mm_tile(LGP_Q4, n, t, tile, row, at, d, m)
+#define LGP_MM_CALL_q8(n) lgp_mm_tile(LGP_Q8, n, t, tile, row, at, d, m)
+LGP_MM_TILES(plain, LGP_F32)
+LGP_MM_TILES(q4, LGP_Q4)
+LGP_MM_TILES(q8, LGP_Q8)
+#undef LGP_MM_TILES
+
 LGP_INLINE void lgp_mm_unpack(int format, const unsigned char *w, float *tile) {
+#pragma GCC unroll 1
     for (int group = 0; group < LGP_BLOCK / 8; group++) {
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) {
@@ -346,7 +368,6 @@ LGP_INLINE void lgp_mm_unpack(int format, const unsigned char *w, float *tile) {
 
 LGP_INLINE void lgp_mm_many(int format, const LgpMm *t, const unsigned char *w) {
     const int32_t bytes = lgp_mm_block_bytes(format), whole = t->k / LGP_BLOCK;
-    const int32_t tiles = (t->rows + LGP_MM_TILE - 1) / LGP_MM_TILE;
     memset(t->acc, 0, (size_t)t->rows * LGP_PANEL * sizeof(float));
     for (int32_t at = 0; at < whole; at++, w += bytes) {
         LgpF8 d[2], m[2];
@@ -357,12 +378,12 @@ LGP_INLINE void lgp_mm_many(int format, const LgpMm *t, const unsigned char *w) 
             lgp_mm_unpack(format, w, t->tile);
         lgp_mm_fetch(w + bytes, bytes);
         lgp_mm_scales(format, w, d, m);
-        for (int32_t i = 0; i < tiles; i++) {
-            int32_t row = t->rows * i / tiles, end = t->rows * (i + 1) / tiles;
-#define LGP_MM_CALL(n) lgp_mm_tile(format, n, t, tile, row, at, d, m)
-            LGP_MM_BY_ROWS(end - row, LGP_MM_CALL)
-#undef LGP_MM_CALL
-        }
+        if (format == LGP_Q4)
+            lgp_mm_tiles_q4(t, tile, at, d, m);
+        else if (format == LGP_Q8)
+            lgp_mm_tiles_q8(t, tile, at, d, m);
+        else
+            lgp_mm_tiles_plain(t, tile, at, d, m);
     }
     if (format == LGP_Q4 || format == LGP_Q8 || t->k == whole * LGP_BLOCK)
         return;
@@ -377,9 +398,9 @@ LGP_INLINE void lgp_mm_panel(int format, const LgpMm *t, const unsigned char *w)
 #if LGP_MM_FUSED >= 4
     else if (t->rows == 2)
         lgp_mm_fused(format, 2, 2, t, w);
-    else if (t->rows == 3)
+    else if (t->rows == 3 && format != LGP_Q4) /* its masks leave too few registers */
         lgp_mm_fused(format, 3, 1, t, w);
-    else if (t->rows == 4)
+    else if (t->rows == 4 && format != LGP_Q4)
         lgp_mm_fused(format, 4, 1, t, w);
 #endif
     else
