@@ -44,7 +44,8 @@ int main(int argc, char **argv) {
     int32_t ids[64], active = 1;
     size_t id_count = parse_ids(argv[3], ids, 64);
     LgAdapterUse use = {.name = "mine", .scale = 1.0f};
-    LgRequest request = {.ids = ids, .id_count = id_count, .max_tokens = 8, .sampling = {.top_p = 1}};
+    LgRequest request = {
+        .ids = ids, .id_count = id_count, .max_tokens = 8, .sampling = {.top_p = 1}};
     int code = 0;
 
     if (lg_engine_open(&options, &engine, &error) != LG_OK ||

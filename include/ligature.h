@@ -126,9 +126,13 @@ LG_API LG_MUST_CHECK LgStatus lg_adapter_report(const LgEngine *engine, const ch
  * Needs the checkpoint's tokenizer (tokenizer.json, or a GGUF's vocabulary); opened on first use.
  */
 
-/* special_as_text: the texts of special tokens are ordinary text. */
+/* What a text is: a prompt (special tokens' texts are special, and tokens that the model wants
+ * around every text are added), plain text (special tokens' texts are ordinary text), or what a
+ * chat template rendered (special tokens' texts are special; nothing is added, the template wrote
+ * it). */
+typedef enum LgTextKind { LG_TEXT_PROMPT, LG_TEXT_PLAIN, LG_TEXT_RENDERED } LgTextKind;
 LG_API LG_MUST_CHECK LgStatus lg_tokenize(LgEngine *engine, const char *text, size_t bytes,
-                                          bool special_as_text, int32_t **ids, size_t *count,
+                                          LgTextKind kind, int32_t **ids, size_t *count,
                                           LgError *error);
 /* *text is zero-terminated; *bytes (may be NULL) is its length without the zero. */
 LG_API LG_MUST_CHECK LgStatus lg_detokenize(LgEngine *engine, const int32_t *ids, size_t count,
