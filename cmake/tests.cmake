@@ -26,7 +26,7 @@ foreach(folder ${LG_FOLDERS} kernels)
     if(folder MATCHES "^(backend|engine)$")
       list(APPEND labels threads) # what the thread sanitizer runs
     endif()
-    set_tests_properties(${folder}.${name} PROPERTIES LABELS "${labels}" TIMEOUT 300)
+    set_tests_properties(${folder}.${name} PROPERTIES LABELS "${labels}" TIMEOUT 900)
   endforeach()
 endforeach()
 

@@ -10,6 +10,18 @@
 #define TOKENIZER_BYTES_MAX (256u << 20)
 #define TEMPLATE_BYTES_MAX (4u << 20)
 
+static int32_t gguf_id(const Gguf *g, const char *key) {
+    const ConfigValue *v = gguf_get(g, key);
+    return v && v->kind == CONFIG_INT && v->integer >= 0 && v->integer <= INT32_MAX
+               ? (int32_t)v->integer
+               : -1;
+}
+
+static bool gguf_flag(const Gguf *g, const char *key, bool otherwise) {
+    const ConfigValue *v = gguf_get(g, key);
+    return v && v->kind == CONFIG_BOOL ? v->boolean : otherwise;
+}
+
 static LgStatus tokenizer_from_gguf(const Gguf *g, Tokenizer **out, LgError *err) {
     TokenizerVocab v = {0};
     const ConfigValue *model = gguf_get(g, "tokenizer.ggml.model");
@@ -22,6 +34,12 @@ static LgStatus tokenizer_from_gguf(const Gguf *g, Tokenizer **out, LgError *err
     if (gguf_ints(g, "tokenizer.ggml.token_type", &v.types) != v.token_count)
         v.types = NULL;
     v.merge_count = gguf_strings(g, "tokenizer.ggml.merges", &v.merges);
+    v.bos_id = gguf_id(g, "tokenizer.ggml.bos_token_id");
+    v.eos_id = gguf_id(g, "tokenizer.ggml.eos_token_id");
+    /* llama.cpp's files of the Llama 3 family leave the first out and mean it. */
+    bool llama3 = lg_str_eq_c(v.pre, "llama-bpe");
+    v.add_bos = v.bos_id >= 0 && gguf_flag(g, "tokenizer.ggml.add_bos_token", llama3);
+    v.add_eos = v.eos_id >= 0 && gguf_flag(g, "tokenizer.ggml.add_eos_token", false);
     return tokenizer_from_vocab(&v, out, err);
 }
 
@@ -50,16 +68,17 @@ LgStatus api_tokenizer(LgEngine *e, LgError *err) {
     return status;
 }
 
-LgStatus lg_tokenize(LgEngine *engine, const char *text, size_t bytes, bool special_as_text,
-                     int32_t **ids, size_t *count, LgError *error) {
+LgStatus lg_tokenize(LgEngine *engine, const char *text, size_t bytes, LgTextKind kind, int32_t **ids, size_t *count, LgError *error) {
     API_NEED(engine);
     API_NEED(text);
     API_NEED(ids);
     API_NEED(count);
     LG_TRY(api_tokenizer(engine, error));
     TokenIds list = {0};
+    LgStatus (*encode)(const Tokenizer *, LgStr, bool, TokenIds *, LgError *) =
+        kind == LG_TEXT_RENDERED ? tokenizer_encode_bare : tokenizer_encode;
     LgStatus status =
-        tokenizer_encode(engine->tokenizer, (LgStr){text, bytes}, special_as_text, &list, error);
+        encode(engine->tokenizer, (LgStr){text, bytes}, kind == LG_TEXT_PLAIN, &list, error);
     if (status == LG_OK && !list.ids) {
         list.ids = lg_alloc(sizeof *list.ids); /* no ids: still a pointer to free */
         status = list.ids ? LG_OK : lg_fail_memory(error);

@@ -55,7 +55,7 @@ static int turn(Chat *c) {
     LgError err;
     int code = EXIT_OK;
     if (lg_chat_render(c->engine, messages, NULL, true, &prompt, &err) != LG_OK ||
-        lg_tokenize(c->engine, prompt, strlen(prompt), false, &ids, &count, &err) != LG_OK)
+        lg_tokenize(c->engine, prompt, strlen(prompt), LG_TEXT_RENDERED, &ids, &count, &err) != LG_OK)
         code = cli_fail(&err);
     LgRequest r = {.ids = ids,
                    .id_count = count,

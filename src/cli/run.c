@@ -39,10 +39,10 @@ static Request *add_request(Run *run) {
     return r;
 }
 
-static int take_text(Run *run, Request *r, const char *text, size_t bytes) {
+static int take_text(Run *run, Request *r, const char *text, size_t bytes, LgTextKind kind) {
     int32_t *ids;
     LgError err;
-    if (lg_tokenize(run->engine, text, bytes, false, &ids, &r->id_count, &err) != LG_OK)
+    if (lg_tokenize(run->engine, text, bytes, kind, &ids, &r->id_count, &err) != LG_OK)
         return cli_fail(&err);
     r->ids = malloc((r->id_count + 1) * sizeof *r->ids);
     if (r->ids)
@@ -59,7 +59,7 @@ static int take_messages(Run *run, Request *r, const json_t *messages) {
     if (!text || lg_chat_render(run->engine, text, NULL, true, &prompt, &err) != LG_OK)
         code = text ? cli_fail(&err) : EXIT_INTERNAL;
     if (code == EXIT_OK)
-        code = take_text(run, r, prompt, strlen(prompt));
+        code = take_text(run, r, prompt, strlen(prompt), LG_TEXT_RENDERED);
     lg_free_memory(prompt);
     lg_free_memory(text);
     return code;
@@ -179,7 +179,7 @@ static int batch_line(void *user, json_t *line, long number) {
     else if (messages)
         code = take_messages(run, r, messages);
     else
-        code = take_text(run, r, json_string_value(prompt), json_string_length(prompt));
+        code = take_text(run, r, json_string_value(prompt), json_string_length(prompt), LG_TEXT_PROMPT);
     if (code == EXIT_OK)
         code = take_adapters(r, line, number);
     if (code == EXIT_OK)
@@ -198,7 +198,7 @@ static int single_request(Run *run) {
         return EXIT_INTERNAL;
     r->eos = o->prompt != NULL;
     int code = o->ids ? cli_ids(o->ids, &r->ids, &r->id_count)
-                      : take_text(run, r, o->prompt, strlen(o->prompt));
+                      : take_text(run, r, o->prompt, strlen(o->prompt), LG_TEXT_PROMPT);
     return code == EXIT_OK ? cli_uses(o, r->uses, &r->use_count) : code;
 }
 

@@ -14,11 +14,11 @@ static int print_line(json_t *ids, const char *text, size_t bytes) {
     return EXIT_OK;
 }
 
-static int from_text(LgEngine *e, const char *text, size_t bytes, bool plain) {
+static int from_text(LgEngine *e, const char *text, size_t bytes, LgTextKind kind) {
     int32_t *ids;
     size_t count;
     LgError err;
-    if (lg_tokenize(e, text, bytes, plain, &ids, &count, &err) != LG_OK)
+    if (lg_tokenize(e, text, bytes, kind, &ids, &count, &err) != LG_OK)
         return cli_fail(&err);
     int code = print_line(cli_ids_json(ids, count), text, bytes);
     lg_free_memory(ids);
@@ -59,7 +59,7 @@ static int from_messages(LgEngine *e, const json_t *line) {
                        &err) != LG_OK)
         code = cli_fail(&err);
     else
-        code = from_text(e, text, strlen(text), false);
+        code = from_text(e, text, strlen(text), LG_TEXT_RENDERED);
     lg_free_memory(text);
     lg_free_memory(tools_text);
     lg_free_memory(messages);
@@ -71,7 +71,7 @@ static int tokenize_line(void *user, json_t *line, long number) {
     const json_t *messages = json_object_get(line, "messages");
     if (json_is_string(text))
         return from_text(user, json_string_value(text), json_string_length(text),
-                         json_is_true(json_object_get(line, "plain")));
+                         json_is_true(json_object_get(line, "plain")) ? LG_TEXT_PLAIN : LG_TEXT_PROMPT);
     if (json_is_array(ids))
         return from_ids(user, ids, number);
     if (json_is_array(messages))
