@@ -23,25 +23,31 @@ static void store_u16(unsigned char *p, uint16_t u) {
     memcpy(p, &u, sizeof u);
 }
 
+/* Columns that are spread at once: what they become stays in the first cache. */
+#define SPREAD 64
+
+static uint64_t spread_end(uint64_t from, uint64_t columns) {
+    return columns - from < SPREAD ? columns : from + SPREAD;
+}
+
 static bool panel_f32(const PanelRows *p, uint64_t columns, unsigned char *dst) {
-    for (int o = 0; o < LGP_PANEL; o++) {
-        if (!p->row[o])
-            continue;
-        for (uint64_t k = 0; k < columns; k++)
-            memcpy(dst + (k * LGP_PANEL + (uint64_t)o) * 4, p->row[o] + k * 4, 4);
-    }
+    for (uint64_t from = 0; from < columns; from += SPREAD)
+        for (uint64_t o = 0; o < LGP_PANEL; o++)
+            for (uint64_t k = from; p->row[o] && k < spread_end(from, columns); k++)
+                memcpy(dst + (k * LGP_PANEL + o) * 4, p->row[o] + k * 4, 4);
     return true;
 }
 
 /* Two-byte elements; place: where in a k's 16 output o goes. */
 static void panel_u16(const PanelRows *p, uint64_t columns, unsigned char *dst,
                       const uint8_t place[LGP_PANEL]) {
-    for (int o = 0; o < LGP_PANEL; o++) {
-        const unsigned char *row = p->row[o];
-        unsigned char *to = dst + 2 * place[o];
-        for (uint64_t k = 0; row && k < columns; k++, to += LGP_PANEL * 2)
-            store_u16(to, load_u16(row + k * 2));
-    }
+    for (uint64_t from = 0; from < columns; from += SPREAD)
+        for (uint64_t o = 0; o < LGP_PANEL; o++) {
+            unsigned char *to = dst + (from * LGP_PANEL + place[o]) * 2;
+            for (uint64_t k = from; p->row[o] && k < spread_end(from, columns);
+                 k++, to += LGP_PANEL * 2)
+                store_u16(to, load_u16(p->row[o] + k * 2));
+        }
 }
 
 static bool panel_f16(const PanelRows *p, uint64_t columns, unsigned char *dst) {
@@ -57,36 +63,44 @@ static bool panel_bf16(const PanelRows *p, uint64_t columns, unsigned char *dst)
     return true;
 }
 
+/* One stored block of output o, to its lane of a packed block. */
+typedef bool (*BlockFn)(const unsigned char *src, unsigned char *block, int o);
+
+static inline bool panel_blocks(const PanelRows *p, uint64_t columns, unsigned char *dst,
+                                int format, uint64_t src_bytes, BlockFn block) {
+    uint64_t bytes = lgp_panel_bytes(format, LGP_BLOCK);
+    bool fits = true;
+    for (uint64_t b = 0; b < columns / LGP_BLOCK; b++)
+        for (int o = 0; o < LGP_PANEL; o++)
+            if (p->row[o])
+                fits &= block(p->row[o] + b * src_bytes, dst + b * bytes, o);
+    return fits;
+}
+
+static inline bool block_q8(const unsigned char *src, unsigned char *block, int o) {
+    memcpy(block + 2 * o, src, 2);
+    for (int k = 0; k < LGP_BLOCK; k++)
+        block[2 * LGP_PANEL + k * LGP_PANEL + o] = src[2 + k];
+    return true;
+}
+
 static bool panel_q8(const PanelRows *p, uint64_t columns, unsigned char *dst) {
-    uint64_t block_bytes = lgp_panel_bytes(LGP_Q8, LGP_BLOCK);
-    for (int o = 0; o < LGP_PANEL; o++) {
-        const unsigned char *src = p->row[o];
-        unsigned char *block = dst;
-        for (uint64_t b = 0; src && b < columns / LGP_BLOCK; b++, src += 34, block += block_bytes) {
-            memcpy(block + 2 * o, src, 2);
-            for (int k = 0; k < LGP_BLOCK; k++)
-                block[2 * LGP_PANEL + k * LGP_PANEL + o] = src[2 + k];
-        }
+    return panel_blocks(p, columns, dst, LGP_Q8, 34, block_q8);
+}
+
+/* Q4_0 as Q8: code - 8, the same scale. */
+static inline bool block_q4_0_as_q8(const unsigned char *src, unsigned char *block, int o) {
+    memcpy(block + 2 * o, src, 2);
+    unsigned char *codes = block + 2 * LGP_PANEL + o;
+    for (int k = 0; k < LGP_BLOCK / 2; k++) {
+        codes[k * LGP_PANEL] = (unsigned char)((src[2 + k] & 15) - 8);
+        codes[(k + LGP_BLOCK / 2) * LGP_PANEL] = (unsigned char)((src[2 + k] >> 4) - 8);
     }
     return true;
 }
 
-/* Q4_0 as Q8: code - 8, the same scale. */
 static bool panel_q4_0_as_q8(const PanelRows *p, uint64_t columns, unsigned char *dst) {
-    uint64_t block_bytes = lgp_panel_bytes(LGP_Q8, LGP_BLOCK);
-    for (int o = 0; o < LGP_PANEL; o++) {
-        const unsigned char *src = p->row[o];
-        unsigned char *block = dst;
-        for (uint64_t b = 0; src && b < columns / LGP_BLOCK; b++, src += 18, block += block_bytes) {
-            memcpy(block + 2 * o, src, 2);
-            unsigned char *codes = block + 2 * LGP_PANEL + o;
-            for (int k = 0; k < LGP_BLOCK / 2; k++) {
-                codes[k * LGP_PANEL] = (unsigned char)((src[2 + k] & 15) - 8);
-                codes[(k + LGP_BLOCK / 2) * LGP_PANEL] = (unsigned char)((src[2 + k] >> 4) - 8);
-            }
-        }
-    }
-    return true;
+    return panel_blocks(p, columns, dst, LGP_Q8, 18, block_q4_0_as_q8);
 }
 
 /* The low nibbles of eight bytes, the first one lowest. */
@@ -108,36 +122,28 @@ static void q4_words(const unsigned char *src, unsigned char *codes) {
     }
 }
 
-static bool panel_q4_1(const PanelRows *p, uint64_t columns, unsigned char *dst) {
-    uint64_t block_bytes = lgp_panel_bytes(LGP_Q4, LGP_BLOCK);
-    for (int o = 0; o < LGP_PANEL; o++) {
-        const unsigned char *src = p->row[o];
-        unsigned char *block = dst;
-        for (uint64_t b = 0; src && b < columns / LGP_BLOCK; b++, src += 20, block += block_bytes) {
-            memcpy(block + 2 * o, src, 2);
-            memcpy(block + 2 * LGP_PANEL + 2 * o, src + 2, 2);
-            q4_words(src + 4, block + 4 * LGP_PANEL + 4 * o);
-        }
-    }
+static inline bool block_q4_1(const unsigned char *src, unsigned char *block, int o) {
+    memcpy(block + 2 * o, src, 2);
+    memcpy(block + 2 * LGP_PANEL + 2 * o, src + 2, 2);
+    q4_words(src + 4, block + 4 * LGP_PANEL + 4 * o);
     return true;
 }
 
+static bool panel_q4_1(const PanelRows *p, uint64_t columns, unsigned char *dst) {
+    return panel_blocks(p, columns, dst, LGP_Q4, 20, block_q4_1);
+}
+
 /* (code - 8) d = code d + m with m = -8 d, which f16 holds exactly unless it is too large. */
+static inline bool block_q4_0(const unsigned char *src, unsigned char *block, int o) {
+    float d = f16_to_float(load_u16(src));
+    memcpy(block + 2 * o, src, 2);
+    store_u16(block + 2 * LGP_PANEL + 2 * o, f16_from_float(-8.0f * d));
+    q4_words(src + 2, block + 4 * LGP_PANEL + 4 * o);
+    return !(d > 8188.0f || d < -8188.0f); /* 8 * 8188 = 65504, the largest f16 */
+}
+
 static bool panel_q4_0(const PanelRows *p, uint64_t columns, unsigned char *dst) {
-    uint64_t block_bytes = lgp_panel_bytes(LGP_Q4, LGP_BLOCK);
-    bool fits = true;
-    for (int o = 0; o < LGP_PANEL; o++) {
-        const unsigned char *src = p->row[o];
-        unsigned char *block = dst;
-        for (uint64_t b = 0; src && b < columns / LGP_BLOCK; b++, src += 18, block += block_bytes) {
-            float d = f16_to_float(load_u16(src));
-            fits &= !(d > 8188.0f || d < -8188.0f); /* 8 * 8188 = 65504, the largest f16 */
-            memcpy(block + 2 * o, src, 2);
-            store_u16(block + 2 * LGP_PANEL + 2 * o, f16_from_float(-8.0f * d));
-            q4_words(src + 2, block + 4 * LGP_PANEL + 4 * o);
-        }
-    }
-    return fits;
+    return panel_blocks(p, columns, dst, LGP_Q4, 18, block_q4_0);
 }
 
 /* Stored type, packed format, routine; the first row of a type is what it packs to. */
