@@ -63,8 +63,11 @@ LGP_INLINE LgpMatmulCut lgp_matmul_cut(const LgpMatmul *m) {
     c.row_parts = (m->rows + most - 1) / most;
     int64_t rows = c.row_parts > 0 ? (m->rows + c.row_parts - 1) / c.row_parts : 0;
     int64_t cycles = (rows + 2) * (m->w->columns + 1); /* of a panel, about */
-    int64_t group = 12000 / cycles;
-    group = group < (rows > LGP_MM_FUSED ? 4 : 1) ? (rows > LGP_MM_FUSED ? 4 : 1) : group;
+    int64_t group = 12000 / cycles, least = 1;
+    if (rows > LGP_MM_FUSED) /* x is prepared once a task, which more panels repay; but many threads
+                                want tasks */
+        least = (int64_t)c.row_parts * c.panels >= 256 ? 8 : 4;
+    group = group < least ? least : group;
     if (group < c.panels / 128)
         group = c.panels / 128;
     int32_t parts = (int32_t)(c.panels / group);

@@ -246,9 +246,14 @@ LGP_INLINE void lgp_f8_load_bf16_pair(const void *p, LgpF8 *even, LgpF8 *odd) {
 
 /* The sum of the lanes: ((0+4)+(2+6)) + ((1+5)+(3+7)). */
 LGP_INLINE float lgp_f8_sum(LgpF8 v) {
-    float f[8];
-    lgp_f8_store(f, v);
-    return ((f[0] + f[4]) + (f[2] + f[6])) + ((f[1] + f[5]) + (f[3] + f[7]));
+#ifdef LGP_LEVEL_AVX2
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+#else
+    LgpV4 four = v.a + v.b;
+    return (four[0] + four[2]) + (four[1] + four[3]);
+#endif
 }
 
 #endif
