@@ -489,6 +489,7 @@ LGP_NOINLINE void lgp_matmul_task(const LgpMatmul *m, int32_t task, float *scrat
                .k = m->w->columns};
     t.tile = at;
     t.acc = at + LGP_BLOCK * LGP_PANEL;
+    lgp_mm_fetch((const unsigned char *)m->w->data + (uint64_t)from * bytes, 2048);
     if (m->w->format == LGP_Q4) {
         float *scaled = t.acc + (int64_t)t.rows * LGP_PANEL, *sums = scaled + (int64_t)t.rows * t.k;
         lgp_mm_scale_x(t.x, t.x_stride, t.rows, t.k, scaled, sums);
