@@ -114,10 +114,9 @@ LGP_INLINE int64_t lgp_matmul_scratch(int32_t k) {
 typedef struct LgpMm {
     const float *x;
     int64_t x_stride;
-    const float *sums; /* [rows][sum_stride]; Q4 only */
-    int64_t sum_stride;
-    float *acc;  /* [rows][16] */
-    float *tile; /* [32][16] */
+    const float *sums; /* [blocks][rows]; Q4 only */
+    float *acc;        /* [rows][16] */
+    float *tile;       /* [32][16] */
     int32_t rows, k;
 } LgpMm;
 
@@ -219,8 +218,7 @@ LGP_INLINE void lgp_mm_fused_blocks(int format, int rows, int blocks, const LgpM
         lgp_mm_scales(format, w + b * bytes, d, m);
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
-            LgpF8 sum =
-                format == LGP_Q4 ? lgp_f8_set(t->sums[r * t->sum_stride + at + b]) : lgp_f8_zero();
+            LgpF8 sum = format == LGP_Q4 ? lgp_f8_set(t->sums[(at + b) * rows + r]) : lgp_f8_zero();
             acc[r][0] = lgp_mm_join(format, acc[r][0], p[b * rows + r][0], d[0], m[0], sum);
             acc[r][1] = lgp_mm_join(format, acc[r][1], p[b * rows + r][1], d[1], m[1], sum);
         }
@@ -274,10 +272,12 @@ LGP_INLINE void lgp_mm_fused(int format, int rows, int blocks, const LgpMm *t,
     }
 }
 
-/* Many rows: one register tile of rows over a block of weights that lies unpacked in f32. */
-LGP_INLINE void lgp_mm_tile(int format, int rows, const LgpMm *t, const float *tile, int32_t row,
-                            int32_t at, const LgpF8 d[2], const LgpF8 m[2]) {
-    const float *x = t->x + row * t->x_stride + (int64_t)at * LGP_BLOCK;
+/* Many rows: one register tile of rows over a block of weights that lies unpacked in f32. sums: of
+ * these rows. Nothing is stored before all is computed, so that the compiler need not think that
+ * stores change what is read. */
+LGP_INLINE void lgp_mm_tile(int format, int rows, const float *x, int64_t x_stride,
+                            const float *tile, float *acc, const float *sums, const LgpF8 d[2],
+                            const LgpF8 m[2]) {
     LgpF8 p[LGP_MM_TILE][2];
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
@@ -287,20 +287,22 @@ LGP_INLINE void lgp_mm_tile(int format, int rows, const LgpMm *t, const float *t
         LgpF8 lo = lgp_f8_load(tile + k * LGP_PANEL), hi = lgp_f8_load(tile + k * LGP_PANEL + 8);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
-            LgpF8 v = lgp_f8_set(x[r * t->x_stride + k]);
+            LgpF8 v = lgp_f8_set(x[r * x_stride + k]);
             p[r][0] = lgp_f8_fma(lo, v, p[r][0]);
             p[r][1] = lgp_f8_fma(hi, v, p[r][1]);
         }
     }
-    float *acc = t->acc + row * LGP_PANEL;
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
-        LgpF8 sum =
-            format == LGP_Q4 ? lgp_f8_set(t->sums[(row + r) * t->sum_stride + at]) : lgp_f8_zero();
-        lgp_f8_store(acc + r * 16,
-                     lgp_mm_join(format, lgp_f8_load(acc + r * 16), p[r][0], d[0], m[0], sum));
-        lgp_f8_store(acc + r * 16 + 8,
-                     lgp_mm_join(format, lgp_f8_load(acc + r * 16 + 8), p[r][1], d[1], m[1], sum));
+        LgpF8 sum = format == LGP_Q4 ? lgp_f8_set(sums[r]) : lgp_f8_zero();
+        p[r][0] = lgp_mm_join(format, lgp_f8_load(acc + r * LGP_PANEL), p[r][0], d[0], m[0], sum);
+        p[r][1] =
+            lgp_mm_join(format, lgp_f8_load(acc + r * LGP_PANEL + 8), p[r][1], d[1], m[1], sum);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        lgp_f8_store(acc + r * LGP_PANEL, p[r][0]);
+        lgp_f8_store(acc + r * LGP_PANEL + 8, p[r][1]);
     }
 }
 
@@ -337,20 +339,27 @@ LGP_INLINE void lgp_mm_tail_rows(int format, int rows, const LgpMm *t, const uns
         LGP_MM_CASE(6, CALL)                                                                       \
     }
 
-/* All rows over one unpacked block. Tiles are of like size: with more rows than a fused product
- * has, of 3 at least. */
+/* All rows over one unpacked block. Tiles are of like size, so that the last is not a thin one:
+ * with more rows than a fused product has, of 3 at least. */
 #define LGP_MM_TILES(name, format)                                                                 \
     LGP_NOINLINE void lgp_mm_tiles_##name(const LgpMm *t, const float *tile, int32_t at,           \
                                           const LgpF8 *d, const LgpF8 *m) {                        \
         const int32_t tiles = (t->rows + LGP_MM_TILE - 1) / LGP_MM_TILE;                           \
+        const int32_t size = t->rows / tiles, larger = t->rows % tiles;                            \
+        const int64_t stride = t->x_stride;                                                        \
+        const float *x = t->x + (int64_t)at * LGP_BLOCK, *sums = t->sums + (int64_t)at * t->rows;  \
+        float *acc = t->acc;                                                                       \
         for (int32_t i = 0; i < tiles; i++) {                                                      \
-            int32_t row = t->rows * i / tiles, end = t->rows * (i + 1) / tiles;                    \
-            LGP_MM_BY_ROWS(end - row, LGP_MM_CALL_##name)                                          \
+            int32_t rows = size + (i < larger);                                                    \
+            LGP_MM_BY_ROWS(rows, LGP_MM_CALL_##name)                                               \
+            x += rows * stride;                                                                    \
+            sums += rows;                                                                          \
+            acc += rows * LGP_PANEL;                                                               \
         }                                                                                          \
     }
-#define LGP_MM_CALL_plain(n) lgp_mm_tile(LGP_F32, n, t, tile, row, at, d, m)
-#define LGP_MM_CALL_q4(n) lgp_mm_tile(LGP_Q4, n, t, tile, row, at, d, m)
-#define LGP_MM_CALL_q8(n) lgp_mm_tile(LGP_Q8, n, t, tile, row, at, d, m)
+#define LGP_MM_CALL_plain(n) lgp_mm_tile(LGP_F32, n, x, stride, tile, acc, sums, d, m)
+#define LGP_MM_CALL_q4(n) lgp_mm_tile(LGP_Q4, n, x, stride, tile, acc, sums, d, m)
+#define LGP_MM_CALL_q8(n) lgp_mm_tile(LGP_Q8, n, x, stride, tile, acc, sums, d, m)
 LGP_MM_TILES(plain, LGP_F32)
 LGP_MM_TILES(q4, LGP_Q4)
 LGP_MM_TILES(q8, LGP_Q8)
@@ -430,14 +439,15 @@ LGP_NOINLINE void lgp_mm_scale_x(const float *x, int64_t x_stride, int32_t rows,
                                    0x1p-16f, 0x1p-20f, 0x1p-24f, 1.0f};
     const LgpF8 factor = lgp_f8_load(power);
     const int32_t blocks = k / LGP_BLOCK;
-    for (int32_t r = 0; r < rows; r++, x += x_stride, scaled += k, sums += blocks) {
+    for (int32_t r = 0; r < rows; r++, x += x_stride, scaled += k) {
         for (int32_t b = 0; b < blocks; b++) {
             LgpF8 v[4];
             for (int i = 0; i < 4; i++) {
                 v[i] = lgp_f8_load(x + b * LGP_BLOCK + 8 * i);
                 lgp_f8_store(scaled + b * LGP_BLOCK + 8 * i, lgp_f8_mul(v[i], factor));
             }
-            sums[b] = lgp_f8_sum(lgp_f8_add(lgp_f8_add(v[0], v[1]), lgp_f8_add(v[2], v[3])));
+            sums[b * rows + r] =
+                lgp_f8_sum(lgp_f8_add(lgp_f8_add(v[0], v[1]), lgp_f8_add(v[2], v[3])));
         }
     }
 }
@@ -489,6 +499,7 @@ LGP_NOINLINE void lgp_matmul_task(const LgpMatmul *m, int32_t task, float *scrat
                .k = m->w->columns};
     t.tile = at;
     t.acc = at + LGP_BLOCK * LGP_PANEL;
+    t.sums = t.acc; /* no format but Q4 reads them */
     lgp_mm_fetch((const unsigned char *)m->w->data + (uint64_t)from * bytes, 2048);
     if (m->w->format == LGP_Q4) {
         float *scaled = t.acc + (int64_t)t.rows * LGP_PANEL, *sums = scaled + (int64_t)t.rows * t.k;
@@ -496,7 +507,6 @@ LGP_NOINLINE void lgp_matmul_task(const LgpMatmul *m, int32_t task, float *scrat
         t.x = scaled;
         t.x_stride = t.k;
         t.sums = sums;
-        t.sum_stride = t.k / LGP_BLOCK;
     }
     for (int32_t p = from; p < to; p++) {
         panel[m->w->format](&t, (const unsigned char *)m->w->data + (uint64_t)p * bytes);
