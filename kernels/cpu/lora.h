@@ -101,11 +101,12 @@ typedef struct LgpLoraExpand {
     int32_t place[LGP_LORA_SET];
 } LgpLoraExpand;
 
-#ifdef LGP_LEVEL_AVX2
-#define LGP_LORA_TILE 6
-#else
-#define LGP_LORA_TILE 3
-#endif
+/* Rows of x against a panel, and rows of W against x, that are in registers together. More would be
+ * quicker by themselves, but where multiply-adds come two a clock, processors take their clock down
+ * for the base's products too, which are most of a step. */
+#define LGP_LORA_TILE 2
+#define LGP_LORA_DOTS 2
+#define LGP_LORA_AHEAD 1024 /* bytes of a panel that are asked for ahead of their use */
 
 LGP_INLINE int64_t lgp_lora_row_bytes(const LgpLoraMatrix *w) {
     return ((int64_t)w->columns + 15) / 16 * 16 * (w->f32 ? 4 : 2);
@@ -120,105 +121,81 @@ LGP_INLINE void lgp_lora_load16(int f32, const unsigned char *p, LgpF8 *lo, LgpF
     }
 }
 
-/* Dot products of n rows of x with m rows of W (n m <= 6). */
-LGP_INLINE void lgp_lora_dots(int f32, int n, int m, const float *const *x, const unsigned char *w,
-                              int64_t w_bytes, int32_t k, float (*out)[4]) {
-    LgpF8 acc[12][2];
+/* Dot products of x with m rows of W. ask: the rows behind them are asked for meanwhile. */
+LGP_INLINE void lgp_lora_dots(int f32, int m, int ask, const float *x, const unsigned char *w,
+                              int64_t w_bytes, int32_t k, float *out) {
+    LgpF8 acc[LGP_LORA_DOTS][2];
     const int bytes = f32 ? 64 : 32;
     int32_t at = 0;
-#pragma GCC unroll 12
-    for (int i = 0; i < n * m; i++)
-        acc[i][0] = acc[i][1] = lgp_f8_zero();
+#pragma GCC unroll 2
+    for (int z = 0; z < m; z++)
+        acc[z][0] = acc[z][1] = lgp_f8_zero();
     for (; at + 16 <= k; at += 16, w += bytes) {
-        LgpF8 v[3][2];
-#pragma GCC unroll 3
-        for (int i = 0; i < n; i++) {
-            v[i][0] = lgp_f8_load(x[i] + at);
-            v[i][1] = lgp_f8_load(x[i] + at + 8);
-        }
-#pragma GCC unroll 4
+        LgpF8 v[2] = {lgp_f8_load(x + at), lgp_f8_load(x + at + 8)};
+#pragma GCC unroll 2
         for (int z = 0; z < m; z++) {
             LgpF8 lo, hi;
+            if (ask)
+                __builtin_prefetch(w + (m + z) * w_bytes);
             lgp_lora_load16(f32, w + z * w_bytes, &lo, &hi);
-#pragma GCC unroll 3
-            for (int i = 0; i < n; i++) {
-                acc[i * m + z][0] = lgp_f8_fma(v[i][0], lo, acc[i * m + z][0]);
-                acc[i * m + z][1] = lgp_f8_fma(v[i][1], hi, acc[i * m + z][1]);
-            }
+            acc[z][0] = lgp_f8_fma(v[0], lo, acc[z][0]);
+            acc[z][1] = lgp_f8_fma(v[1], hi, acc[z][1]);
         }
     }
-    for (int i = 0; i < n && at < k; i++) {
+    if (at < k) {
         float end[16] = {0};
-        memcpy(end, x[i] + at, (size_t)(k - at) * sizeof(float));
+        memcpy(end, x + at, (size_t)(k - at) * sizeof(float));
         for (int z = 0; z < m; z++) {
             LgpF8 lo, hi;
             lgp_lora_load16(f32, w + z * w_bytes, &lo, &hi);
-            acc[i * m + z][0] = lgp_f8_fma(lgp_f8_load(end), lo, acc[i * m + z][0]);
-            acc[i * m + z][1] = lgp_f8_fma(lgp_f8_load(end + 8), hi, acc[i * m + z][1]);
+            acc[z][0] = lgp_f8_fma(lgp_f8_load(end), lo, acc[z][0]);
+            acc[z][1] = lgp_f8_fma(lgp_f8_load(end + 8), hi, acc[z][1]);
         }
     }
-#pragma GCC unroll 3
-    for (int i = 0; i < n; i++)
-#pragma GCC unroll 4
-        for (int z = 0; z < m; z++)
-            out[i][z] = lgp_f8_sum(lgp_f8_add(acc[i * m + z][0], acc[i * m + z][1]));
+#pragma GCC unroll 2
+    for (int z = 0; z < m; z++)
+        out[z] = lgp_f8_sum(lgp_f8_add(acc[z][0], acc[z][1]));
 }
 
-/* n rows of x against outputs [from, to): y[i][z]. */
-LGP_INLINE void lgp_lora_rows_tile(int f32, int n, const float *const *x, const LgpLoraMatrix *w,
-                                   int32_t from, int32_t to, float *const *y, int32_t round_bf16) {
+/* Outputs [from, to) of one row of x. */
+LGP_INLINE void lgp_lora_row(int f32, int ask, const float *x, const LgpLoraProduct *t, float *y) {
+    const LgpLoraMatrix *w = t->w;
     const int64_t bytes = lgp_lora_row_bytes(w);
-    const unsigned char *p = (const unsigned char *)w->data + from * bytes;
-    float out[3][4];
-    for (int32_t z = from; z < to;) {
-        int32_t m = 1;
-        if (n == 1 && z + 4 <= to) {
-            m = 4;
-            lgp_lora_dots(f32, n, 4, x, p, bytes, w->columns, out);
-        } else if (n > 1 && z + 2 <= to) {
-            m = 2;
-            lgp_lora_dots(f32, n, 2, x, p, bytes, w->columns, out);
-        } else {
-            lgp_lora_dots(f32, n, 1, x, p, bytes, w->columns, out);
-        }
-        for (int i = 0; i < n; i++)
-            for (int32_t j = 0; j < m; j++)
-                y[i][z - from + j] = round_bf16 ? lgp_round_bf16(out[i][j]) : out[i][j];
-        z += m;
-        p += m * bytes;
-    }
+    const unsigned char *p = (const unsigned char *)w->data + t->from * bytes;
+    int32_t z = t->from;
+    for (; z + LGP_LORA_DOTS <= t->to; z += LGP_LORA_DOTS, p += LGP_LORA_DOTS * bytes)
+        lgp_lora_dots(f32, LGP_LORA_DOTS, ask, x, p, bytes, w->columns, y + (z - t->from));
+    for (; z < t->to; z++, p += bytes)
+        lgp_lora_dots(f32, 1, ask, x, p, bytes, w->columns, y + (z - t->from));
+    for (z = 0; t->round_bf16 && z < t->to - t->from; z++)
+        y[z] = lgp_round_bf16(y[z]);
 }
 
+/* The first row finds W where it lies, the others in the cache. */
 LGP_INLINE void lgp_lora_by_rows(int f32, const LgpLoraProduct *t) {
-    for (int32_t r = 0; r < t->rows;) {
-        int32_t n = t->rows - r < 3 ? t->rows - r : 3;
-        const float *x[3];
-        float *y[3];
-        for (int32_t i = 0; i < n; i++) {
-            x[i] = t->x + (t->row ? t->row[r + i] : r + i) * t->x_stride;
-            y[i] = t->y + (r + i) * t->y_stride;
-        }
-        if (n == 3)
-            lgp_lora_rows_tile(f32, 3, x, t->w, t->from, t->to, y, t->round_bf16);
-        else if (n == 2)
-            lgp_lora_rows_tile(f32, 2, x, t->w, t->from, t->to, y, t->round_bf16);
+    for (int32_t r = 0; r < t->rows; r++) {
+        const float *x = t->x + (t->row ? t->row[r] : r) * t->x_stride;
+        float *y = t->y + r * t->y_stride;
+        if (r == 0)
+            lgp_lora_row(f32, 1, x, t, y);
         else
-            lgp_lora_rows_tile(f32, 1, x, t->w, t->from, t->to, y, t->round_bf16);
-        r += n;
+            lgp_lora_row(f32, 0, x, t, y);
     }
 }
 
 /* n rows of x (n <= the tile) against one panel: sum[i] of 16 outputs. */
-LGP_INLINE void lgp_lora_panel(int f32, int n, const float *const *x, const unsigned char *w,
-                               int32_t k, LgpF8 (*sum)[2]) {
+LGP_INLINE void lgp_lora_panel(int f32, int n, int ask, const float *const *x,
+                               const unsigned char *w, int32_t k, LgpF8 (*sum)[2]) {
     const int bytes = f32 ? 64 : 32;
-#pragma GCC unroll 6
+#pragma GCC unroll 2
     for (int i = 0; i < n; i++)
         sum[i][0] = sum[i][1] = lgp_f8_zero();
     for (int32_t z = 0; z < k; z++, w += bytes) {
         LgpF8 lo, hi;
+        if (ask)
+            __builtin_prefetch(w + LGP_LORA_AHEAD);
         lgp_lora_load16(f32, w, &lo, &hi);
-#pragma GCC unroll 6
+#pragma GCC unroll 2
         for (int i = 0; i < n; i++) {
             LgpF8 v = lgp_f8_set(x[i][z]);
             sum[i][0] = lgp_f8_fma(v, lo, sum[i][0]);
@@ -252,20 +229,11 @@ LGP_INLINE void lgp_lora_store_some(float *p, int32_t count, const LgpF8 v[2], i
     }
 }
 
-#define LGP_LORA_CASE(n, CALL)                                                                     \
-    case n:                                                                                        \
-        if (n <= LGP_LORA_TILE)                                                                    \
-            CALL(n <= LGP_LORA_TILE ? n : 1);                                                      \
-        break;
 #define LGP_LORA_BY_COUNT(count, CALL)                                                             \
-    switch (count) {                                                                               \
-        LGP_LORA_CASE(1, CALL)                                                                     \
-        LGP_LORA_CASE(2, CALL)                                                                     \
-        LGP_LORA_CASE(3, CALL)                                                                     \
-        LGP_LORA_CASE(4, CALL)                                                                     \
-        LGP_LORA_CASE(5, CALL)                                                                     \
-        LGP_LORA_CASE(6, CALL)                                                                     \
-    }
+    if (count == LGP_LORA_TILE)                                                                    \
+        CALL(LGP_LORA_TILE);                                                                       \
+    else                                                                                           \
+        CALL(1);
 
 /* By panels: stores the products, or (accumulate) folds them into y. */
 LGP_INLINE void lgp_lora_panel_tile(int f32, int n, int accumulate, const LgpLoraProduct *t,
@@ -276,9 +244,9 @@ LGP_INLINE void lgp_lora_panel_tile(int f32, int n, int accumulate, const LgpLor
     for (int32_t o = t->from; o < t->to; o += LGP_PANEL) {
         LgpF8 sum[LGP_LORA_TILE][2];
         int32_t count = t->to - o < LGP_PANEL ? t->to - o : LGP_PANEL;
-        lgp_lora_panel(f32, n, x, (const unsigned char *)w->data + o / LGP_PANEL * bytes,
+        lgp_lora_panel(f32, n, n == 1, x, (const unsigned char *)w->data + o / LGP_PANEL * bytes,
                        w->columns, sum);
-#pragma GCC unroll 6
+#pragma GCC unroll 2
         for (int i = 0; i < n; i++) {
             float *y = t->y + (row + i) * t->y_stride + (o - t->from);
             if (accumulate) {
@@ -380,82 +348,131 @@ LGP_INLINE LgpF8 lgp_lora_regain(LgpF8 v, LgpF8 c, LgpF8 bias) {
     return lgp_f8_fma(lgp_f8_sub(c, lgp_f8_set(1.0f)), lgp_f8_sub(v, bias), v);
 }
 
-LGP_INLINE void lgp_lora_fold_tile(int f32, int n, const LgpLoraExpand *t, int32_t row) {
+/* Where the row of a list entry has its result at one site of the call. */
+LGP_INLINE float *lgp_lora_y(const LgpLoraExpand *t, int32_t entry) {
     const LgpLora *c = t->call;
+    return c->y[t->site] + t->route->row[entry] * c->y_stride[t->site];
+}
+
+/* One adapter without DoRA: results stay in registers from the base's to the rounded. */
+LGP_INLINE void lgp_lora_fold_one(int f32, int n, const LgpLoraExpand *t, int32_t row) {
     const LgpLoraRoute *r = t->route;
-    const int32_t at = c->layer * r->site_count + c->sites[t->site];
-    const float *bias_all = c->bias[t->site];
-    for (int32_t o = t->from; o < t->to; o += LGP_PANEL) {
+    const LgpLoraSite *s =
+        &t->group->sites[0][t->call->layer * r->site_count + t->call->sites[t->site]];
+    const int64_t bytes = (int64_t)s->b.columns * LGP_PANEL * (f32 ? 4 : 2);
+    const unsigned char *w = (const unsigned char *)s->b.data + t->from / LGP_PANEL * bytes;
+    const int32_t round_bf16 = t->call->store_bf16;
+    const float *x[LGP_LORA_TILE];
+    float *y[LGP_LORA_TILE];
+    LgpF8 scale[LGP_LORA_TILE];
+#pragma GCC unroll 2
+    for (int i = 0; i < n; i++) {
+        const int32_t entry = t->first + row + i;
+        x[i] = t->low + (row + i) * r->low_stride + t->place[0];
+        y[i] = lgp_lora_y(t, entry);
+        scale[i] = lgp_f8_set(s->scale * r->scale[entry * LGP_LORA_SET]);
+    }
+    for (int32_t o = t->from; o < t->to; o += LGP_PANEL, w += bytes) {
         LgpF8 sum[LGP_LORA_TILE][2];
-        float v[LGP_LORA_TILE][16];
         int32_t count = t->to - o < LGP_PANEL ? t->to - o : LGP_PANEL;
+        lgp_lora_panel(f32, n, n == 1, x, w, s->b.columns, sum);
+#pragma GCC unroll 2
         for (int i = 0; i < n; i++) {
-            LgpF8 y[2];
-            lgp_lora_load_some(
-                c->y[t->site] + r->row[t->first + row + i] * c->y_stride[t->site] + o, count, y);
-            lgp_f8_store(v[i], y[0]);
-            lgp_f8_store(v[i] + 8, y[1]);
-        }
-        for (int32_t m = 0; m < t->group->members; m++) {
-            const LgpLoraSite *s = &t->group->sites[m][at];
-            const float *x[LGP_LORA_TILE];
-            const int64_t bytes = (int64_t)s->b.columns * LGP_PANEL * (f32 ? 4 : 2);
-            if (s->a.rows == 0)
-                continue;
-#pragma GCC unroll 6
-            for (int i = 0; i < n; i++)
-                x[i] = t->low + (row + i) * r->low_stride + t->place[m];
-            lgp_lora_panel(f32, n, x, (const unsigned char *)s->b.data + o / LGP_PANEL * bytes,
-                           s->b.columns, sum);
-#pragma GCC unroll 6
-            for (int i = 0; i < n; i++) {
-                const int32_t entry = t->first + row + i;
-                const float *gain = r->gain[entry] ? r->gain[entry][at] : NULL;
-                LgpF8 scale = lgp_f8_set(s->scale * r->scale[entry * LGP_LORA_SET + m]);
-                LgpF8 y[2] = {lgp_f8_load(v[i]), lgp_f8_load(v[i] + 8)}, factor[2] = {scale, scale};
-                if (gain) {
-                    LgpF8 g[2], bias[2] = {lgp_f8_zero(), lgp_f8_zero()};
-                    lgp_lora_load_some(gain + o, count, g);
-                    if (bias_all)
-                        lgp_lora_load_some(bias_all + o, count, bias);
-                    for (int h = 0; h < 2; h++) {
-                        y[h] = lgp_lora_regain(y[h], g[h], bias[h]);
-                        factor[h] = lgp_f8_mul(g[h], scale);
-                    }
-                }
-                lgp_f8_store(v[i], lgp_f8_fma(factor[0], sum[i][0], y[0]));
-                lgp_f8_store(v[i] + 8, lgp_f8_fma(factor[1], sum[i][1], y[1]));
-            }
-        }
-        for (int i = 0; i < n; i++) {
-            LgpF8 y[2] = {lgp_f8_load(v[i]), lgp_f8_load(v[i] + 8)};
-            lgp_lora_store_some(c->y[t->site] + r->row[t->first + row + i] * c->y_stride[t->site] +
-                                    o,
-                                count, y, c->store_bf16);
+            LgpF8 v[2];
+            lgp_lora_load_some(y[i] + o, count, v);
+            v[0] = lgp_f8_fma(scale[i], sum[i][0], v[0]);
+            v[1] = lgp_f8_fma(scale[i], sum[i][1], v[1]);
+            lgp_lora_store_some(y[i] + o, count, v, round_bf16);
         }
     }
 }
 
-LGP_INLINE void lgp_lora_fold(int f32, const LgpLoraExpand *t) {
+/* One adapter's part of unrounded results v. */
+LGP_INLINE void lgp_lora_fold_member(int f32, int n, const LgpLoraExpand *t, int32_t row, int32_t m,
+                                     int32_t o, float (*v)[LGP_PANEL]) {
+    const LgpLora *c = t->call;
+    const LgpLoraRoute *r = t->route;
+    const int32_t at = c->layer * r->site_count + c->sites[t->site];
+    const LgpLoraSite *s = &t->group->sites[m][at];
+    const float *x[LGP_LORA_TILE];
+    const int64_t bytes = (int64_t)s->b.columns * LGP_PANEL * (f32 ? 4 : 2);
+    const int32_t count = t->to - o < LGP_PANEL ? t->to - o : LGP_PANEL;
+    LgpF8 sum[LGP_LORA_TILE][2];
+#pragma GCC unroll 2
+    for (int i = 0; i < n; i++)
+        x[i] = t->low + (row + i) * r->low_stride + t->place[m];
+    lgp_lora_panel(f32, n, n == 1, x, (const unsigned char *)s->b.data + o / LGP_PANEL * bytes,
+                   s->b.columns, sum);
+#pragma GCC unroll 2
+    for (int i = 0; i < n; i++) {
+        const int32_t entry = t->first + row + i;
+        const float *gain = r->gain[entry] ? r->gain[entry][at] : NULL;
+        LgpF8 scale = lgp_f8_set(s->scale * r->scale[entry * LGP_LORA_SET + m]);
+        LgpF8 y[2] = {lgp_f8_load(v[i]), lgp_f8_load(v[i] + 8)}, factor[2] = {scale, scale};
+        if (gain) {
+            LgpF8 g[2], bias[2] = {lgp_f8_zero(), lgp_f8_zero()};
+            lgp_lora_load_some(gain + o, count, g);
+            if (c->bias[t->site])
+                lgp_lora_load_some(c->bias[t->site] + o, count, bias);
+            for (int h = 0; h < 2; h++) {
+                y[h] = lgp_lora_regain(y[h], g[h], bias[h]);
+                factor[h] = lgp_f8_mul(g[h], scale);
+            }
+        }
+        lgp_f8_store(v[i], lgp_f8_fma(factor[0], sum[i][0], y[0]));
+        lgp_f8_store(v[i] + 8, lgp_f8_fma(factor[1], sum[i][1], y[1]));
+    }
+}
+
+LGP_INLINE void lgp_lora_fold_set(int f32, int n, const LgpLoraExpand *t, int32_t row) {
+    const int32_t at = t->call->layer * t->route->site_count + t->call->sites[t->site];
+    for (int32_t o = t->from; o < t->to; o += LGP_PANEL) {
+        float v[LGP_LORA_TILE][LGP_PANEL];
+        const int32_t count = t->to - o < LGP_PANEL ? t->to - o : LGP_PANEL;
+        LgpF8 y[2];
+        for (int i = 0; i < n; i++) {
+            lgp_lora_load_some(lgp_lora_y(t, t->first + row + i) + o, count, y);
+            lgp_f8_store(v[i], y[0]);
+            lgp_f8_store(v[i] + 8, y[1]);
+        }
+        for (int32_t m = 0; m < t->group->members; m++)
+            if (t->group->sites[m][at].a.rows > 0)
+                lgp_lora_fold_member(f32, n, t, row, m, o, v);
+        for (int i = 0; i < n; i++) {
+            y[0] = lgp_f8_load(v[i]);
+            y[1] = lgp_f8_load(v[i] + 8);
+            lgp_lora_store_some(lgp_lora_y(t, t->first + row + i) + o, count, y,
+                                t->call->store_bf16);
+        }
+    }
+}
+
+LGP_INLINE void lgp_lora_fold(int f32, int plain, const LgpLoraExpand *t) {
     int32_t rows = t->end - t->first, tiles = (rows + LGP_LORA_TILE - 1) / LGP_LORA_TILE;
     for (int32_t i = 0; i < tiles; i++) {
         int32_t row = rows * i / tiles, n = rows * (i + 1) / tiles - row;
-#define LGP_LORA_CALL(c) lgp_lora_fold_tile(f32, c, t, row)
+#define LGP_LORA_CALL(c)                                                                           \
+    plain ? lgp_lora_fold_one(f32, c, t, row) : lgp_lora_fold_set(f32, c, t, row)
         LGP_LORA_BY_COUNT(n, LGP_LORA_CALL)
 #undef LGP_LORA_CALL
     }
 }
 
-/* Adapters of one program are all bf16, or all f32. */
+/* Adapters of one program are all bf16, or all f32; where one row of a group has DoRA's factors,
+ * all have them. */
 LGP_NOINLINE void lgp_lora_expand_fold(const LgpLoraExpand *t) {
     const LgpLoraGroup *g = t->group;
-    int32_t at = t->call->layer * t->route->site_count + t->call->sites[t->site], f32 = 0;
+    const LgpLoraRoute *r = t->route;
+    int32_t at = t->call->layer * r->site_count + t->call->sites[t->site], f32 = 0;
+    int plain = g->members == 1 && !(r->gain[t->first] && r->gain[t->first][at]);
     for (int32_t m = 0; m < g->members; m++)
         f32 |= g->sites[m][at].b.f32;
+    if (plain && g->sites[0][at].a.rows == 0)
+        return;
     if (f32)
-        lgp_lora_fold(1, t);
+        plain ? lgp_lora_fold(1, 1, t) : lgp_lora_fold(1, 0, t);
     else
-        lgp_lora_fold(0, t);
+        plain ? lgp_lora_fold(0, 1, t) : lgp_lora_fold(0, 0, t);
 }
 
 #endif

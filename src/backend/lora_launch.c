@@ -4,12 +4,12 @@
 
 #include "backend/lora_kernels.h"
 
-#define SHRINK_ROWS 24    /* rows of a shrink task */
+#define SHRINK_ROWS 12    /* rows of a shrink task */
 #define SHRINK_RANKS 16   /* ranks of a shrink task */
-#define EXPAND_ROWS 48    /* rows of an expand task */
-#define EXPAND_WORK 16384 /* multiply-adds of an expand task, about */
+#define EXPAND_ROWS 12    /* rows of an expand task: long runs of a few rows */
+#define EXPAND_WORK 65536 /* multiply-adds of an expand task, about */
 #define OWN_WORK                                                                                   \
-    ((int64_t)48 * 1024) /* multiply-adds that a thread rather does itself than meet the others */
+    ((int64_t)8192) /* multiply-adds that a thread rather does itself than meet the others */
 
 static LgStatus missing(LgError *err, const char *launcher, const char *module,
                         const char *kernel) {
