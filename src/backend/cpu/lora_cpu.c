@@ -10,7 +10,7 @@
 #include "base/mem.h"
 
 #define OWN_FLOATS ((int64_t)8192) /* lows that a thread computes for itself */
-#define GAINS_MAX 8                /* request scales of one DoRA adapter that are kept */
+#define GAINS_KEPT 8               /* request scales of one DoRA adapter that are kept */
 #define ALIGN 64u
 
 /* DoRA's c = m / n for one request scale. */
@@ -28,7 +28,8 @@ typedef struct Slot {
     uint64_t bytes;
     int32_t rank_max;
     bool dora;
-    Gains gains[GAINS_MAX];
+    Gains *gains;
+    int32_t gain_count, gain_cap;
 } Slot;
 
 /* A route and the memory behind its pointers. */
@@ -173,8 +174,9 @@ static void gains_free(Gains *g) {
 }
 
 static void slot_free(Slot *s) {
-    for (int i = 0; i < GAINS_MAX; i++)
+    for (int32_t i = 0; i < s->gain_count; i++)
         gains_free(&s->gains[i]);
+    lg_free(s->gains);
     lg_free(s->sites);
     lg_free_aligned(s->packed);
     memset(s, 0, sizeof *s);
@@ -386,33 +388,46 @@ static LgStatus gains_make(const LoraTables *t, const Slot *slot, float scale, G
     return LG_OK;
 }
 
-/* The gains of (slot, scale), made where they are new. More scales than are kept in one step: the
- * table of a row that was served already must stay, so the scales of one step are limited, which
- * the caller is told. */
+/* Room for one more. Scales that this step does not use go, the oldest first, until few are kept; a
+ * step with more scales than that has them all. */
+static LgStatus gains_reserve(const LoraTables *t, Slot *s, LgError *err) {
+    while (s->gain_count >= GAINS_KEPT) {
+        int32_t oldest = -1;
+        for (int32_t i = 0; i < s->gain_count; i++)
+            if (s->gains[i].used != t->step &&
+                (oldest < 0 || s->gains[i].used < s->gains[oldest].used))
+                oldest = i;
+        if (oldest < 0)
+            break;
+        gains_free(&s->gains[oldest]);
+        s->gains[oldest] = s->gains[--s->gain_count];
+    }
+    if (s->gain_count < s->gain_cap)
+        return LG_OK;
+    int32_t cap = s->gain_cap ? s->gain_cap * 2 : GAINS_KEPT;
+    Gains *grown = lg_realloc(s->gains, (size_t)cap * sizeof *grown);
+    if (!grown)
+        return lg_fail_memory(err);
+    s->gains = grown;
+    s->gain_cap = cap;
+    return LG_OK;
+}
+
+/* The gains of (slot, scale), made where they are new. */
 static LgStatus gains_get(LoraTables *t, int32_t slot, float scale, const float *const **out,
                           LgError *err) {
     Slot *s = &t->slots[slot];
-    Gains *oldest = NULL;
-    for (int i = 0; i < GAINS_MAX; i++) {
-        Gains *g = &s->gains[i];
-        if (g->by_site && float_bits(g->scale) == float_bits(scale)) {
-            g->used = t->step;
-            *out = g->by_site;
-            return LG_OK;
-        }
-        if (g->used != t->step && (!oldest || g->used < oldest->used))
-            oldest = g;
+    int32_t at = 0;
+    while (at < s->gain_count && float_bits(s->gains[at].scale) != float_bits(scale))
+        at++;
+    if (at == s->gain_count) {
+        LG_TRY(gains_reserve(t, s, err));
+        at = s->gain_count;
+        LG_TRY(gains_make(t, s, scale, &s->gains[at], err));
+        s->gain_count++;
     }
-    if (!oldest)
-        return lg_fail(err, LG_LIMIT, 0,
-                       "a step uses one DoRA adapter with more than %d different scales",
-                       GAINS_MAX);
-    Gains made;
-    LG_TRY(gains_make(t, s, scale, &made, err));
-    gains_free(oldest);
-    *oldest = made;
-    oldest->used = t->step;
-    *out = oldest->by_site;
+    s->gains[at].used = t->step;
+    *out = s->gains[at].by_site;
     return LG_OK;
 }
 
