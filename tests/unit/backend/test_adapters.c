@@ -7,13 +7,16 @@
 
 #include <cmocka.h>
 
+#include "backend/cpu/program.h"
 #include "backend/cpu/runner_cpu.h"
 #include "tests/unit/backend/tiny_model.h"
 
-#define ROWS 40
-#define ADAPTERS 3
+#define ROWS 20
+#define ADAPTERS 6
+#define SETS 9
+#define DORA 5 /* this adapter is one */
 
-static const int32_t ranks[ADAPTERS] = {3, 8, 17};
+static const int32_t ranks[ADAPTERS] = {1, 3, 12, 17, 64, 4};
 
 typedef struct Fixture {
     TinyModel model;
@@ -36,10 +39,28 @@ static float *random_matrix(Arena *arena, uint64_t count, float size, uint64_t s
     return m;
 }
 
+/* Norms such as a file's would be, and magnitudes a little off them. */
+static void add_dora(AdapterSite *s, Arena *arena, uint64_t out, uint64_t seed) {
+    float *m = random_matrix(arena, out, 0.2f, seed),
+          *w2 = random_matrix(arena, out, 0.2f, seed + 1),
+          *wba = random_matrix(arena, out, 0.2f, seed + 2),
+          *ba2 = random_matrix(arena, out, 0.1f, seed + 3);
+    for (uint64_t o = 0; o < out; o++) {
+        m[o] += 1.0f;
+        w2[o] += 1.0f;
+        ba2[o] += 0.1f;
+    }
+    s->magnitude = m;
+    s->dora_w2 = w2;
+    s->dora_wba = wba;
+    s->dora_ba2 = ba2;
+}
+
 /* Every site of every layer but one, so that a site that is not adapted is met too. */
-static AdapterData make_adapter(const LangProgram *p, Arena *arena, int32_t rank, bool store_f32,
-                                uint64_t seed) {
+static AdapterData make_adapter(const LangProgram *p, Arena *arena, int32_t rank, bool dora,
+                                bool store_f32, uint64_t seed) {
     AdapterSite *sites = ARENA_ARRAY(arena, AdapterSite, (size_t)(p->site_count * p->layer_count));
+    const float size = rank > 17 ? 0.1f : 0.2f; /* no adapter may drown the model */
     for (int layer = 0; layer < p->layer_count; layer++)
         for (int s = 0; s < p->site_count; s++) {
             const LangTensor *w = &p->tensors[p->sites[s].param];
@@ -51,9 +72,11 @@ static AdapterData make_adapter(const LangProgram *p, Arena *arena, int32_t rank
             uint64_t key = seed * 1000 + (uint64_t)(layer * p->site_count + s);
             sites[layer * p->site_count + s] =
                 (AdapterSite){.rank = rank,
-                              .a = random_matrix(arena, (uint64_t)rank * in, 0.2f, 2 * key),
-                              .b = random_matrix(arena, (uint64_t)rank * out, 0.2f, 2 * key + 1),
+                              .a = random_matrix(arena, (uint64_t)rank * in, size, 2 * key),
+                              .b = random_matrix(arena, (uint64_t)rank * out, size, 2 * key + 1),
                               .scale = 0.5f};
+            if (dora)
+                add_dora(&sites[layer * p->site_count + s], arena, out, 1000000 + 10 * key);
         }
     return (AdapterData){.site_count = p->site_count,
                          .layer_count = p->layer_count,
@@ -81,36 +104,44 @@ static int teardown(void **state) {
     return 0;
 }
 
-static Runner *open_runner(Fixture *f, bool store_f32, int threads, bool interp,
-                           int32_t slots[ADAPTERS]) {
+typedef struct Opening {
+    const char *level; /* NULL: the best */
+    int threads;
+    bool store_f32, interp;
+} Opening;
+
+static Runner *open_runner(Fixture *f, const Opening *how, int32_t slots[ADAPTERS]) {
     RunnerOptions o = {.program = f->model.program,
                        .binding = f->model.binding,
-                       .threads = threads,
+                       .threads = how->threads,
+                       .level = how->level,
                        .rows_max = TINY_ROWS_MAX,
                        .cache_dir = f->cache,
                        .compiler = f->compiler,
-                       .store_f32 = store_f32,
+                       .store_f32 = how->store_f32,
                        .poison = true};
     Runner *r = NULL;
     LgError err;
-    if ((interp ? runner_open_interp : runner_open_cpu)(&o, &r, &err) != LG_OK)
+    if ((how->interp ? runner_open_interp : runner_open_cpu)(&o, &r, &err) != LG_OK)
         fail_msg("%s", err.message);
     assert_int_equal(r->ops->kv_reserve(r, 64, NULL), LG_OK);
     for (int i = 0; i < ADAPTERS; i++) {
-        f->adapters[i] =
-            make_adapter(f->model.program, &f->arena, ranks[i], store_f32, (uint64_t)i + 1);
+        f->adapters[i] = make_adapter(f->model.program, &f->arena, ranks[i], i == DORA,
+                                      how->store_f32, (uint64_t)i + 1);
         assert_int_equal(r->ops->adapter_install(r, &f->adapters[i], &slots[i], NULL), LG_OK);
     }
     return r;
 }
 
-/* Set 0 is none, set 1 + i is adapter i alone, set 4 is adapters 0 and 2 with scales of their own.
- */
-static void make_sets(AdapterSet sets[5], const int32_t slots[ADAPTERS]) {
-    memset(sets, 0, 5 * sizeof *sets);
+/* Set 0 is none, set 1 + i is adapter i alone, then several with scales of their own, and DoRA at
+ * a half. */
+static void make_sets(AdapterSet sets[SETS], const int32_t slots[ADAPTERS]) {
+    memset(sets, 0, SETS * sizeof *sets);
     for (int i = 0; i < ADAPTERS; i++)
         sets[1 + i] = (AdapterSet){1, {{slots[i], 1.0f}}};
-    sets[4] = (AdapterSet){2, {{slots[0], 0.7f}, {slots[2], -0.4f}}};
+    sets[7] =
+        (AdapterSet){4, {{slots[1], 0.7f}, {slots[4], -0.4f}, {slots[0], 1.0f}, {slots[3], 0.1f}}};
+    sets[8] = (AdapterSet){1, {{slots[DORA], 0.5f}}};
 }
 
 static int32_t token_at(int32_t slot, int32_t pos) {
@@ -120,7 +151,7 @@ static int32_t token_at(int32_t slot, int32_t pos) {
 /* Sequences `from` to `to` - 1, sequence s with set s, ROWS positions of each in two steps; logits
  * [sequence][position]. */
 static void run(Runner *r, const int32_t slots[ADAPTERS], int32_t from, int32_t to, float *logits) {
-    AdapterSet sets[5];
+    AdapterSet sets[SETS];
     TinyBatch b;
     LgError err;
     float *part = test_malloc((size_t)TINY_ROWS_MAX * TINY_VOCAB * sizeof *part);
@@ -129,7 +160,9 @@ static void run(Runner *r, const int32_t slots[ADAPTERS], int32_t from, int32_t 
         int32_t begin = half ? ROWS / 2 + 3 : 0, end = half ? ROWS : ROWS / 2 + 3;
         tiny_batch_init(&b);
         b.step.sets = sets;
-        b.step.set_count = 5;
+        b.step.set_count = SETS;
+        b.step.slot_count = 16;
+        b.step.pages_per_slot = 4;
         for (int32_t pos = begin; pos < end; pos++)
             for (int32_t s = from; s < to; s++) {
                 tiny_batch_row(&b, s, pos, token_at(s, pos), true);
@@ -144,46 +177,66 @@ static void run(Runner *r, const int32_t slots[ADAPTERS], int32_t from, int32_t 
     test_free(part);
 }
 
-#define ALL ((size_t)5 * ROWS * TINY_VOCAB)
+#define ALL ((size_t)SETS * ROWS * TINY_VOCAB)
 #define ONE ((size_t)ROWS * TINY_VOCAB)
 
+static const char *const levels[] = {"generic", "avx2"};
+#define LEVELS (int)(sizeof levels / sizeof *levels)
+
+/* Against the interpreter, whose sums have other orders. */
 static void adapters_compute_what_the_interpreter_does(void **state) {
     Fixture *f = *state;
     int32_t slots[ADAPTERS];
     float *got = test_malloc(ALL * sizeof *got), *want = test_malloc(ALL * sizeof *want);
-    Runner *r = open_runner(f, true, 2, false, slots);
-    run(r, slots, 0, 5, got);
+    Runner *r = open_runner(f, &(Opening){.threads = 1, .store_f32 = true, .interp = true}, slots);
+    run(r, slots, 0, SETS, want);
     r->ops->close(r);
-    r = open_runner(f, true, 1, true, slots);
-    run(r, slots, 0, 5, want);
-    r->ops->close(r);
-    float worst = 0.0f, effect = 0.0f;
-    for (size_t i = 0; i < ALL; i++) {
-        float d = fabsf(got[i] - want[i]), e = fabsf(got[i] - got[i % ONE]);
-        worst = d <= worst ? worst : d;
-        effect = e <= effect ? effect : e;
+    for (int l = 0; l < LEVELS; l++) {
+        if (level_missing(levels[l]))
+            continue;
+        r = open_runner(f, &(Opening){.level = levels[l], .threads = 2, .store_f32 = true}, slots);
+        run(r, slots, 0, SETS, got);
+        r->ops->close(r);
+        for (size_t s = 0; s < SETS; s++) {
+            float worst = 0.0f, effect = 0.0f;
+            for (size_t i = s * ONE; i < (s + 1) * ONE; i++) {
+                float d = fabsf(got[i] - want[i]), e = fabsf(got[i] - got[i % ONE]);
+                worst = d <= worst ? worst : d;
+                effect = e <= effect ? effect : e;
+            }
+            if (!(worst <= 1e-4f))
+                fail_msg("%s, set %zu: off by %g", levels[l], s, (double)worst);
+            assert_true(s == 0 || effect > 1.0f);
+        }
     }
-    if (!(worst <= 3e-4f))
-        fail_msg("off by %g", (double)worst);
-    assert_true(effect > 1.0f);
     test_free(got);
     test_free(want);
 }
 
+/* The same bits alone, in company, and for any number of threads; the other scale of one adapter
+ * shares its group. */
 static void rows_are_what_they_are_alone(void **state) {
     Fixture *f = *state;
     int32_t slots[ADAPTERS];
-    float *together = test_malloc(ALL * sizeof *together),
+    float *first = test_malloc(ALL * sizeof *first),
+          *together = test_malloc(ALL * sizeof *together),
           *alone = test_malloc(ONE * sizeof *alone);
-    for (int threads = 1; threads <= 3; threads++) {
-        Runner *r = open_runner(f, false, threads, false, slots);
-        run(r, slots, 0, 5, together);
-        for (int32_t s = 0; s < 5; s++) {
-            run(r, slots, s, s + 1, alone);
-            assert_memory_equal(together + (size_t)s * ONE, alone, ONE * sizeof *alone);
+    for (int l = 0; l < LEVELS; l++)
+        for (int threads = 1; threads <= 3; threads++) {
+            if (level_missing(levels[l]))
+                continue;
+            Runner *r = open_runner(f, &(Opening){.level = levels[l], .threads = threads}, slots);
+            run(r, slots, 0, SETS, together);
+            if (threads == 1)
+                memcpy(first, together, ALL * sizeof *first);
+            assert_memory_equal(first, together, ALL * sizeof *first);
+            for (int32_t s = 0; s < SETS; s++) {
+                run(r, slots, s, s + 1, alone);
+                assert_memory_equal(first + (size_t)s * ONE, alone, ONE * sizeof *alone);
+            }
+            r->ops->close(r);
         }
-        r->ops->close(r);
-    }
+    test_free(first);
     test_free(together);
     test_free(alone);
 }
@@ -192,7 +245,7 @@ static void base_rows_are_those_of_a_runner_without_adapters(void **state) {
     Fixture *f = *state;
     int32_t slots[ADAPTERS];
     float *with = test_malloc(ONE * sizeof *with), *without = test_malloc(ONE * sizeof *without);
-    Runner *r = open_runner(f, false, 2, false, slots);
+    Runner *r = open_runner(f, &(Opening){.threads = 2}, slots);
     run(r, slots, 0, 1, with);
     for (int i = 0; i < ADAPTERS; i++)
         r->ops->adapter_remove(r, slots[i]);
@@ -212,16 +265,16 @@ static void removed_adapter_is_refused_and_its_slot_serves_another(void **state)
     int32_t slots[ADAPTERS], again;
     LgError err;
     float *before = test_malloc(ONE * sizeof *before), *after = test_malloc(ONE * sizeof *after);
-    Runner *r = open_runner(f, false, 2, false, slots);
+    Runner *r = open_runner(f, &(Opening){.threads = 2}, slots);
     run(r, slots, 2, 3, before);
     r->ops->adapter_remove(r, slots[1]);
     r->ops->adapter_remove(r, slots[1]); /* a second time changes nothing */
-    AdapterSet sets[5];
+    AdapterSet sets[SETS];
     TinyBatch b;
     tiny_batch_init(&b);
     make_sets(sets, slots);
     b.step.sets = sets;
-    b.step.set_count = 5;
+    b.step.set_count = SETS;
     tiny_batch_row(&b, 0, 0, 1, true);
     b.ad[0] = 2;
     assert_int_equal(r->ops->step(r, &b.step, after, &err), LG_BAD_INPUT);
@@ -235,12 +288,40 @@ static void removed_adapter_is_refused_and_its_slot_serves_another(void **state)
     test_free(after);
 }
 
+/* Whichever allocation of an installation fails, the adapters that are there go on. */
+static void failed_installation_changes_nothing(void **state) {
+    Fixture *f = *state;
+    int32_t slots[ADAPTERS], slot;
+    float *before = test_malloc(ONE * sizeof *before), *after = test_malloc(ONE * sizeof *after);
+    Runner *r = open_runner(f, &(Opening){.threads = 2}, slots);
+    AdapterData more[8];
+    run(r, slots, 3, 4, before);
+    for (int i = 0; i < 8; i++) {
+        more[i] = make_adapter(f->model.program, &f->arena, 2, false, false, (uint64_t)i + 20);
+        long n = 1;
+        LgStatus status;
+        do {
+            lg_alloc_fail_at(n++, 0);
+            status = r->ops->adapter_install(r, &more[i], &slot, NULL);
+            lg_alloc_fail_at(0, 0);
+            assert_true(status == LG_OK || status == LG_NO_MEMORY);
+        } while (status != LG_OK);
+        assert_true(n > 3);
+        assert_int_equal(slot, ADAPTERS + i);
+    }
+    run(r, slots, 3, 4, after);
+    assert_memory_equal(before, after, ONE * sizeof *before);
+    r->ops->close(r);
+    test_free(before);
+    test_free(after);
+}
+
 static void adapter_of_another_store_type_is_refused(void **state) {
     Fixture *f = *state;
     int32_t slots[ADAPTERS], slot;
     LgError err;
-    Runner *r = open_runner(f, false, 1, false, slots);
-    AdapterData other = make_adapter(f->model.program, &f->arena, 4, true, 9);
+    Runner *r = open_runner(f, &(Opening){.threads = 1}, slots);
+    AdapterData other = make_adapter(f->model.program, &f->arena, 4, false, true, 9);
     assert_int_equal(r->ops->adapter_install(r, &other, &slot, &err), LG_BAD_INPUT);
     assert_non_null(strstr(err.message, "f32"));
     r->ops->close(r);
@@ -250,15 +331,17 @@ static void adapted_decode_step_allocates_nothing(void **state) {
     Fixture *f = *state;
     int32_t slots[ADAPTERS];
     float *logits = test_malloc(ALL * sizeof *logits);
-    Runner *r = open_runner(f, false, 2, false, slots);
-    run(r, slots, 0, 5, logits);
-    AdapterSet sets[5];
+    Runner *r = open_runner(f, &(Opening){.threads = 2}, slots);
+    run(r, slots, 0, SETS, logits);
+    AdapterSet sets[SETS];
     TinyBatch b;
     make_sets(sets, slots);
     tiny_batch_init(&b);
     b.step.sets = sets;
-    b.step.set_count = 5;
-    for (int32_t s = 0; s < 5; s++) {
+    b.step.set_count = SETS;
+    b.step.slot_count = 16;
+    b.step.pages_per_slot = 4;
+    for (int32_t s = 0; s < SETS; s++) {
         tiny_batch_row(&b, s, ROWS, token_at(s, ROWS), true);
         b.ad[s] = s;
     }
@@ -277,6 +360,7 @@ int main(void) {
         CASE(rows_are_what_they_are_alone),
         CASE(base_rows_are_those_of_a_runner_without_adapters),
         CASE(removed_adapter_is_refused_and_its_slot_serves_another),
+        CASE(failed_installation_changes_nothing),
         CASE(adapter_of_another_store_type_is_refused),
         CASE(adapted_decode_step_allocates_nothing),
     };
