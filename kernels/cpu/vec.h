@@ -213,12 +213,17 @@ LGP_INLINE LgpF8 lgp_f8_load_s8(const void *p) {
     LgpN4 a = {c[0], c[1], c[2], c[3]}, b = {c[4], c[5], c[6], c[7]};
     return (LgpF8){__builtin_convertvector(a, LgpV4), __builtin_convertvector(b, LgpV4)};
 }
+/* As lgp_f16_float, four at once. */
+LGP_INLINE LgpV4 lgp_v4_load_f16(const void *p) {
+    uint16_t __attribute__((vector_size(8))) half;
+    memcpy(&half, p, 8);
+    LgpU4 u = __builtin_convertvector(half, LgpU4), size = (u & 0x7fffu) << 13;
+    LgpV4 scaled = (LgpV4)size * 0x1p112f;
+    LgpV4 f = lgp_v4_pick((u & 0x7c00u) == 0x7c00u, (LgpV4)(size | 0x7f800000u), scaled);
+    return (LgpV4)((LgpU4)f | (u & 0x8000u) << 16);
+}
 LGP_INLINE LgpF8 lgp_f8_load_f16(const void *p) {
-    const char *c = p;
-    float f[8];
-    for (int i = 0; i < 8; i++)
-        f[i] = lgp_f16_float(lgp_load_u16(c + 2 * i));
-    return lgp_f8_load(f);
+    return (LgpF8){lgp_v4_load_f16(p), lgp_v4_load_f16((const char *)p + 8)};
 }
 LGP_INLINE void lgp_f8_zip(LgpF8 even, LgpF8 odd, LgpF8 *first, LgpF8 *last) {
     *first = (LgpF8){{even.a[0], odd.a[0], even.a[1], odd.a[1]},
