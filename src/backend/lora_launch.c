@@ -4,12 +4,17 @@
 
 #include "backend/lora_kernels.h"
 
-#define SHRINK_ROWS 12    /* rows of a shrink task */
-#define SHRINK_RANKS 16   /* ranks of a shrink task */
-#define EXPAND_ROWS 12    /* rows of an expand task: long runs of a few rows */
-#define EXPAND_WORK 65536 /* multiply-adds of an expand task, about */
-#define OWN_WORK                                                                                   \
-    ((int64_t)8192) /* multiply-adds that a thread rather does itself than meet the others */
+/* Tasks: a few rows each, so that what they share is read once and what they touch stays in the
+ * cache; and a few tasks a thread, but none so small that handing it out costs more than itself.
+ * Work is counted in multiply-adds. */
+#define TASK_ROWS 12
+#define TASK_RANKS 16
+#define TASKS_A_THREAD 2
+#define TASK_WORK_MIN ((int64_t)16384)
+#define TASK_WORK_MAX ((int64_t)65536)
+#define FOLD_WORK 8 /* what a result costs beside its ranks */
+/* What a thread rather does itself than meet the others for. */
+#define OWN_WORK ((int64_t)8192)
 
 static LgStatus missing(LgError *err, const char *launcher, const char *module,
                         const char *kernel) {
@@ -95,11 +100,14 @@ static int32_t place_lows(const LgpLora *call, const LgpLoraRoute *route, const 
  * claimed. */
 typedef struct Walk {
     const LoraLaunch *launch;
+    int64_t task_work; /* about */
     int32_t next, index;
 } Walk;
 
-static Walk walk_begin(const LoraLaunch *l) {
-    return (Walk){.launch = l, .next = l->claim ? l->claim(l->team) : 0};
+static Walk walk_begin(const LoraLaunch *l, int64_t work) {
+    int64_t part = work / ((int64_t)l->thread_count * TASKS_A_THREAD);
+    part = part < TASK_WORK_MIN ? TASK_WORK_MIN : part > TASK_WORK_MAX ? TASK_WORK_MAX : part;
+    return (Walk){.launch = l, .task_work = part, .next = l->claim ? l->claim(l->team) : 0};
 }
 
 static bool walk_mine(Walk *w) {
@@ -116,17 +124,24 @@ static void walk_done(Walk *w) {
         w->next = w->launch->claim(w->launch->team);
 }
 
+static int32_t in_range(int64_t n, int32_t from, int32_t to) {
+    return n < from ? from : n > to ? to : (int32_t)n;
+}
+
+/* One member of one site of one group: rows times ranks. */
 static void shrink_part(Walk *w, const LgpLoraShrink *whole) {
-    int32_t rank = whole->to;
-    for (int32_t z = 0; z < rank; z += SHRINK_RANKS) {
-        for (int32_t r = whole->first; r < whole->end; r += SHRINK_ROWS) {
+    const int32_t ranks = whole->to, k = whole->call->x ? whole->call->k : 1;
+    for (int32_t r = whole->first; r < whole->end; r += TASK_ROWS) {
+        int32_t rows = in_range(whole->end - r, 1, TASK_ROWS);
+        int32_t part = in_range(w->task_work / ((int64_t)rows * k), 2, TASK_RANKS) / 2 * 2;
+        for (int32_t z = 0; z < ranks; z += part) {
             if (!walk_mine(w))
                 continue;
             LgpLoraShrink t = *whole;
             t.from = z;
-            t.to = rank - z < SHRINK_RANKS ? rank : z + SHRINK_RANKS;
+            t.to = in_range(z + part, 1, ranks);
             t.first = r;
-            t.end = whole->end - r < SHRINK_ROWS ? whole->end : r + SHRINK_ROWS;
+            t.end = r + rows;
             t.low = whole->low + (r - whole->first) * whole->route->low_stride;
             ((LoraShrinkFn)w->launch->kernels->bgmv_shrink_k)(&t);
             walk_done(w);
@@ -135,8 +150,8 @@ static void shrink_part(Walk *w, const LgpLoraShrink *whole) {
 }
 
 static void shrink_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route,
-                       float *low) {
-    Walk w = walk_begin(l);
+                       float *low, int64_t work) {
+    Walk w = walk_begin(l, work);
     for (int32_t i = 0; i < route->group_count; i++) {
         const LgpLoraGroup *g = &route->groups[i];
         int32_t place[LGP_LORA_SITES][LGP_LORA_SET];
@@ -160,9 +175,10 @@ static void shrink_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRo
 /* One site of one group: rows times parts of panels. */
 static void expand_site(Walk *w, const LgpLoraExpand *whole, int32_t ranks) {
     int32_t n = whole->call->n[whole->site], panels = (n + LGP_PANEL - 1) / LGP_PANEL;
-    for (int32_t r = whole->first; r < whole->end; r += EXPAND_ROWS) {
-        int32_t rows = whole->end - r < EXPAND_ROWS ? whole->end - r : EXPAND_ROWS;
-        int32_t part = EXPAND_WORK / (LGP_PANEL * rows * (ranks + 8)) + 1;
+    for (int32_t r = whole->first; r < whole->end; r += TASK_ROWS) {
+        int32_t rows = in_range(whole->end - r, 1, TASK_ROWS);
+        int32_t part =
+            in_range(w->task_work / ((int64_t)LGP_PANEL * rows * (ranks + FOLD_WORK)), 1, panels);
         int32_t parts = (panels + part - 1) / part;
         for (int32_t i = 0; i < parts; i++) {
             if (!walk_mine(w))
@@ -181,8 +197,8 @@ static void expand_site(Walk *w, const LgpLoraExpand *whole, int32_t ranks) {
 }
 
 static void expand_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route,
-                       const float *low) {
-    Walk w = walk_begin(l);
+                       const float *low, int64_t work) {
+    Walk w = walk_begin(l, work);
     for (int32_t i = 0; i < route->group_count; i++) {
         const LgpLoraGroup *g = &route->groups[i];
         int32_t place[LGP_LORA_SITES][LGP_LORA_SET];
@@ -206,28 +222,40 @@ static void expand_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRo
     }
 }
 
-void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route) {
-    int64_t ranks = 0; /* of all rows together */
+/* Ranks of all rows at all sites, and the multiply-adds of B's part. */
+static int64_t count_work(const LgpLora *call, const LgpLoraRoute *route, int64_t *expand) {
+    int64_t all = 0;
+    *expand = 0;
     for (int32_t i = 0; i < route->group_count; i++) {
-        int32_t place[LGP_LORA_SITES][LGP_LORA_SET];
-        ranks +=
-            (int64_t)place_lows(call, route, &route->groups[i], place) * route->groups[i].count;
+        const LgpLoraGroup *g = &route->groups[i];
+        for (int32_t s = 0; s < call->site_count; s++) {
+            int64_t ranks = 0;
+            for (int32_t m = 0; m < g->members; m++)
+                ranks += site_of(call, route, g, m, s)->a.rows;
+            all += ranks * g->count;
+            if (ranks > 0)
+                *expand += (ranks + FOLD_WORK) * g->count * call->n[s];
+        }
     }
-    if (ranks == 0)
+    return all;
+}
+
+void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route) {
+    int64_t expand, shrink = count_work(call, route, &expand) * (call->x ? call->k : 1);
+    if (shrink == 0)
         return;
     float *low = route->low;
-    if (ranks * (call->x ? call->k : 1) <= OWN_WORK &&
-        route->count * route->low_stride <= l->own_floats) {
+    if (shrink <= OWN_WORK && route->count * route->low_stride <= l->own_floats) {
         LoraLaunch alone = *l;
         alone.claim = NULL;
         low = l->own;
-        shrink_all(&alone, call, route, low);
+        shrink_all(&alone, call, route, low, shrink);
     } else {
-        shrink_all(l, call, route, low);
+        shrink_all(l, call, route, low, shrink);
         if (l->claim)
             l->barrier(l->team, l->thread);
     }
-    expand_all(l, call, route, low);
+    expand_all(l, call, route, low, expand);
     if (l->claim)
         l->barrier(l->team, l->thread);
 }
