@@ -190,7 +190,8 @@ LG_API LG_MUST_CHECK LgStatus lg_sequence_create(LgEngine *engine, const LgReque
 LG_API void lg_sequence_destroy(LgSequence *sequence);
 
 /* One step over all sequences that are not finished (some may wait for KV memory). *active: how
- * many are left. */
+ * many are left. A step that fails with LG_NO_MEMORY may be repeated: nothing is lost or sampled
+ * twice. */
 LG_API LG_MUST_CHECK LgStatus lg_engine_step(LgEngine *engine, int32_t *active, LgError *error);
 
 /* The new ids so far, borrowed until the next step. */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "api/internal.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 void lg_free_memory(void *p) {
@@ -45,7 +46,10 @@ void lg_engine_close(LgEngine *engine) {
 }
 
 LgStatus api_json_text(json_t *value, char **out, LgError *err) {
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    Buf printed;
+    buf_init(&printed);
+    lg_json_print(value, JSON_COMPACT | JSON_REAL_PRECISION(9), &printed);
+    char *text = buf_take(&printed);
     json_decref(value);
     if (!text)
         return lg_fail_memory(err);
@@ -66,13 +70,16 @@ LgStatus lg_engine_describe(const LgEngine *engine, char **json, LgError *error)
                   engine_store_f32(engine->engine) ? "f32" : "bf16", "vocab", r->vocab, "context",
                   engine_context(engine->engine), "load_s", t->load_s, "compile_s", t->compile_s);
     json_t *disregarded = json_array();
-    for (int i = 0; m->binding && i < m->binding->disregarded_count; i++)
-        json_array_append_new(disregarded, json_stringn(m->binding->disregarded[i].ptr,
-                                                        m->binding->disregarded[i].len));
-    if (o)
-        json_object_set_new(o, "disregarded", disregarded);
-    else
-        json_decref(disregarded);
+    bool made = disregarded != NULL;
+    for (int i = 0; made && m->binding && i < m->binding->disregarded_count; i++) {
+        LgStr name = m->binding->disregarded[i];
+        made = json_array_append_new(disregarded, json_stringn(name.ptr, name.len)) == 0;
+    }
+    made = json_object_set_new(o, "disregarded", disregarded) == 0 && made;
+    if (!made) {
+        json_decref(o);
+        o = NULL;
+    }
     return api_json_text(o, json, error);
 }
 

@@ -20,6 +20,7 @@ struct LgSequence {
     bool detok_open;
     size_t text_ids; /* new ids already turned to text */
     bool text_done;
+    bool text_given; /* text has been handed out; otherwise a call failed and the next gives it */
     Buf text;
 };
 

@@ -3,6 +3,7 @@
 
 #include "api/internal.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "emit/emit_cpu.h"
 
@@ -122,44 +123,72 @@ LgStatus lg_ignored_keys(char **text, LgError *error) {
     return *text ? LG_OK : lg_fail_memory(error);
 }
 
-static json_t *tensors_json(const TensorSet *set) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < tensor_set_count(set); i++) {
-        const Tensor *t = tensor_set_at(set, i);
-        json_t *shape = json_array();
-        for (int d = 0; d < t->rank; d++)
-            json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
-        json_array_append_new(list, json_pack("{s:s%, s:s, s:o, s:I}", "name", t->name.ptr,
-                                              t->name.len, "dtype", dtype_info(t->dtype)->name,
-                                              "shape", shape, "bytes", (json_int_t)t->bytes));
-    }
-    return list;
-}
-
-static json_t *config_json(const Config *c) {
-    json_t *o = json_object();
-    for (size_t i = 0; i < config_count(c); i++) {
-        Buf text, key;
-        buf_init(&text);
-        buf_init(&key);
-        buf_str(&key, config_key(c, i));
-        config_value_print(config_value(c, i), &text);
-        json_object_set_new(o, key.data, json_loads(text.data, JSON_DECODE_ANY, NULL));
-        buf_clear(&key);
-        buf_clear(&text);
+static json_t *tensor_json(const Tensor *t) {
+    json_t *o = json_object(), *shape = json_array();
+    bool made = shape != NULL;
+    for (int d = 0; d < t->rank; d++)
+        made = json_array_append_new(shape, json_integer((json_int_t)t->shape[d])) == 0 && made;
+    const char *dtype = dtype_info(t->dtype)->name;
+    made = json_object_set_new(o, "name", json_stringn(t->name.ptr, t->name.len)) == 0 && made;
+    made = json_object_set_new(o, "dtype", json_string(dtype)) == 0 && made;
+    made = json_object_set_new(o, "shape", shape) == 0 && made;
+    made = json_object_set_new(o, "bytes", json_integer((json_int_t)t->bytes)) == 0 && made;
+    if (!made) {
+        json_decref(o);
+        o = NULL;
     }
     return o;
+}
+
+static LgStatus add_tensors(json_t *report, const TensorSet *set, LgError *err) {
+    json_t *list = json_array();
+    bool made = list != NULL;
+    for (size_t i = 0; made && i < tensor_set_count(set); i++)
+        made = json_array_append_new(list, tensor_json(tensor_set_at(set, i))) == 0;
+    made = json_object_set_new(report, "tensors", list) == 0 && made;
+    return made ? LG_OK : lg_fail_memory(err);
+}
+
+static LgStatus add_config(json_t *report, const Config *c, LgError *err) {
+    Buf text;
+    buf_init(&text);
+    json_t *values = NULL, *config = json_object();
+    for (size_t i = 0; i < config_count(c); i++) {
+        buf_putc(&text, i ? ',' : '[');
+        config_value_print(config_value(c, i), &text);
+    }
+    buf_puts(&text, text.len ? "]" : "[]");
+    LgStatus status = text.failed || !config
+                          ? lg_fail_memory(err)
+                          : lg_json_parse(buf_view(&text), "config", &values, err);
+    for (size_t i = 0; status == LG_OK && i < config_count(c); i++) {
+        buf_reset(&text);
+        buf_printable(&text, config_key(c, i), SIZE_MAX);
+        if (text.failed || json_object_set(config, text.data, json_array_get(values, i)) != 0)
+            status = lg_fail_memory(err);
+    }
+    if (json_object_set_new(report, "config", config) != 0 && status == LG_OK)
+        status = lg_fail_memory(err);
+    json_decref(values);
+    buf_clear(&text);
+    return status;
 }
 
 static LgStatus inspect_checkpoint(const char *path, json_t **out, LgError *err) {
     Checkpoint *c;
     LG_TRY(checkpoint_open(path, &c, err));
-    *out = json_pack("{s:s, s:s, s:o, s:o}", "kind", "checkpoint", "format",
-                     checkpoint_gguf(c) ? "gguf" : "safetensors", "config",
-                     config_json(checkpoint_config(c)), "tensors",
-                     tensors_json(checkpoint_tensors(c)));
+    json_t *report = json_pack("{s:s, s:s}", "kind", "checkpoint", "format",
+                               checkpoint_gguf(c) ? "gguf" : "safetensors");
+    LgStatus status = report ? add_config(report, checkpoint_config(c), err) : lg_fail_memory(err);
+    if (status == LG_OK)
+        status = add_tensors(report, checkpoint_tensors(c), err);
     checkpoint_close(c);
-    return *out ? LG_OK : lg_fail_memory(err);
+    if (status != LG_OK) {
+        json_decref(report);
+        return status;
+    }
+    *out = report;
+    return LG_OK;
 }
 
 /* An adapter with a model: loaded under a name of its own, reported, unloaded. */
@@ -177,19 +206,24 @@ static LgStatus inspect_with_model(LgEngine *e, const char *dir, json_t **out, L
     return LG_OK;
 }
 
-static bool is_adapter(const char *path) {
+static LgStatus folder_has(const char *path, const char *name, bool *out, LgError *err) {
     Buf file;
     buf_init(&file);
-    buf_printf(&file, "%s/adapter_config.json", path);
-    bool found = !file.failed && file_exists(file.data);
-    buf_reset(&file);
-    buf_printf(&file, "%s/config.json", path);
-    bool checkpoint = !file.failed && file_exists(file.data);
-    buf_reset(&file);
-    buf_printf(&file, "%s/adapter_model.safetensors", path);
-    found |= !checkpoint && !file.failed && file_exists(file.data);
+    buf_printf(&file, "%s/%s", path, name);
+    LgStatus status = file.failed ? lg_fail_memory(err) : LG_OK;
+    *out = status == LG_OK && file_exists(file.data);
     buf_clear(&file);
-    return found;
+    return status;
+}
+
+/* An adapter whose config is missing is still one, to be refused as such. */
+static LgStatus is_adapter(const char *path, bool *out, LgError *err) {
+    bool config, checkpoint, tensors;
+    LG_TRY(folder_has(path, "adapter_config.json", &config, err));
+    LG_TRY(folder_has(path, "config.json", &checkpoint, err));
+    LG_TRY(folder_has(path, "adapter_model.safetensors", &tensors, err));
+    *out = config || (tensors && !checkpoint);
+    return LG_OK;
 }
 
 LgStatus lg_inspect(const char *path, LgEngine *engine, char **json, LgError *error) {
@@ -197,11 +231,13 @@ LgStatus lg_inspect(const char *path, LgEngine *engine, char **json, LgError *er
     API_NEED(json);
     lg_mem_install_hooks();
     json_t *value = NULL;
-    if (engine)
+    if (engine) {
         LG_TRY(inspect_with_model(engine, path, &value, error));
-    else if (is_adapter(path))
-        LG_TRY(adapter_inspect(path, &value, error));
-    else
-        LG_TRY(inspect_checkpoint(path, &value, error));
+    } else {
+        bool adapter = false;
+        LG_TRY(is_adapter(path, &adapter, error));
+        LG_TRY(adapter ? adapter_inspect(path, &value, error)
+                       : inspect_checkpoint(path, &value, error));
+    }
     return api_json_text(value, json, error);
 }

@@ -56,6 +56,33 @@ const char *lg_finish_text(LgFinish finish) {
     return finish <= LG_FINISH_LENGTH ? text[finish] : "unknown";
 }
 
+/* Turns the ids from text_ids on to text. Where memory fails nothing is lost: the call that failed
+ * can be repeated. */
+static LgStatus push_text(LgSequence *s, LgError *err) {
+    size_t count;
+    const int32_t *ids = sequence_ids(s->sequence, &count);
+    bool finished = sequence_finish(s->sequence) != LG_RUNNING;
+    while (s->text_ids < count || (finished && !s->text_done)) {
+        bool last = s->text_ids == count;
+        Detok before = s->detok;
+        size_t len = s->text.len;
+        LgStatus status = LG_OK;
+        if (last)
+            detok_finish(&s->detok, &s->text);
+        else
+            status = detok_push(&s->detok, ids[s->text_ids], &s->text, err);
+        if (s->text.failed) {
+            buf_cut(&s->text, len);
+            s->detok = before;
+            return lg_fail_memory(err);
+        }
+        LG_TRY(status);
+        s->text_ids += !last;
+        s->text_done |= last;
+    }
+    return LG_OK;
+}
+
 LgStatus lg_sequence_text(LgSequence *sequence, bool skip_special, const char **text, size_t *bytes,
                           LgError *error) {
     API_NEED(sequence);
@@ -65,17 +92,11 @@ LgStatus lg_sequence_text(LgSequence *sequence, bool skip_special, const char **
         detok_init(&sequence->detok, sequence->engine->tokenizer, skip_special);
         sequence->detok_open = true;
     }
-    buf_reset(&sequence->text);
-    size_t count;
-    const int32_t *ids = sequence_ids(sequence->sequence, &count);
-    while (sequence->text_ids < count)
-        LG_TRY(detok_push(&sequence->detok, ids[sequence->text_ids++], &sequence->text, error));
-    if (sequence_finish(sequence->sequence) != LG_RUNNING && !sequence->text_done) {
-        detok_finish(&sequence->detok, &sequence->text);
-        sequence->text_done = true;
-    }
-    if (sequence->text.failed)
-        return lg_fail_memory(error);
+    if (sequence->text_given)
+        buf_reset(&sequence->text);
+    sequence->text_given = false;
+    LG_TRY(push_text(sequence, error));
+    sequence->text_given = true;
     *text = sequence->text.data;
     if (bytes)
         *bytes = sequence->text.len;

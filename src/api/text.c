@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #define TOKENIZER_BYTES_MAX (256u << 20)
 #define TEMPLATE_BYTES_MAX (4u << 20)
@@ -53,6 +54,17 @@ static LgStatus read_beside(const LgEngine *e, const char *name, size_t max, Buf
     return status;
 }
 
+/* A file that is not there is an empty one. */
+static LgStatus read_if_there(const LgEngine *e, const char *name, Buf *out, LgError *err) {
+    LgError fault;
+    LgStatus status = read_beside(e, name, TEMPLATE_BYTES_MAX, out, &fault);
+    if (status == LG_NOT_FOUND)
+        return LG_OK;
+    if (status != LG_OK && err)
+        *err = fault;
+    return status;
+}
+
 LgStatus api_tokenizer(LgEngine *e, LgError *err) {
     if (e->tokenizer)
         return LG_OK;
@@ -68,7 +80,8 @@ LgStatus api_tokenizer(LgEngine *e, LgError *err) {
     return status;
 }
 
-LgStatus lg_tokenize(LgEngine *engine, const char *text, size_t bytes, LgTextKind kind, int32_t **ids, size_t *count, LgError *error) {
+LgStatus lg_tokenize(LgEngine *engine, const char *text, size_t bytes, LgTextKind kind,
+                     int32_t **ids, size_t *count, LgError *error) {
     API_NEED(engine);
     API_NEED(text);
     API_NEED(ids);
@@ -159,23 +172,18 @@ static LgStatus chat_from_folder(LgEngine *e, LgError *err) {
     buf_init(&jinja);
     json_t *root = NULL;
     LgStr source = {0};
-    LgError missing;
-    LgStatus status =
-        read_beside(e, "tokenizer_config.json", TEMPLATE_BYTES_MAX, &config_text, &missing);
-    if (status == LG_OK)
+    LgStatus status = read_if_there(e, "tokenizer_config.json", &config_text, err);
+    if (status == LG_OK && config_text.len > 0)
         status = lg_json_parse(buf_view(&config_text), "tokenizer_config.json", &root, err);
-    else if (status == LG_NOT_FOUND)
-        status = LG_OK;
-    else if (err)
-        *err = missing;
     if (status == LG_OK) {
         status = copy_string(token_text(json_object_get(root, "bos_token")), &e->bos, err);
         if (status == LG_OK)
             status = copy_string(token_text(json_object_get(root, "eos_token")), &e->eos, err);
         source = template_text(json_object_get(root, "chat_template"));
     }
-    if (status == LG_OK &&
-        read_beside(e, "chat_template.jinja", TEMPLATE_BYTES_MAX, &jinja, NULL) == LG_OK)
+    if (status == LG_OK)
+        status = read_if_there(e, "chat_template.jinja", &jinja, err);
+    if (jinja.len > 0)
         source = buf_view(&jinja);
     if (status == LG_OK)
         status = source.ptr ? chat_template_parse(source, &e->chat, err) : no_template(e, err);
@@ -191,7 +199,8 @@ static LgStatus gguf_token_text(const Gguf *g, const char *key, char **out, LgEr
     size_t count = gguf_strings(g, "tokenizer.ggml.tokens", &tokens);
     if (!id || id->kind != CONFIG_INT || id->integer < 0 || (uint64_t)id->integer >= count)
         return LG_OK;
-    return copy_string(tokens[id->integer], out, err);
+    LgStr text = tokens[id->integer];
+    return utf8_valid(text) ? copy_string(text, out, err) : LG_OK;
 }
 
 static LgStatus chat_from_gguf(LgEngine *e, const Gguf *g, LgError *err) {
@@ -201,6 +210,11 @@ static LgStatus chat_from_gguf(LgEngine *e, const Gguf *g, LgError *err) {
     LG_TRY(gguf_token_text(g, "tokenizer.ggml.bos_token_id", &e->bos, err));
     LG_TRY(gguf_token_text(g, "tokenizer.ggml.eos_token_id", &e->eos, err));
     return chat_template_parse(source->string, &e->chat, err);
+}
+
+/* json_pack cannot tell a token that is not there from one that there was no memory for. */
+static bool add_token(json_t *context, const char *key, const char *token) {
+    return !token || json_object_set_new(context, key, json_string(token)) == 0;
 }
 
 static LgStatus parse_json_argument(const char *text, const char *what, json_t *context,
@@ -224,9 +238,10 @@ LgStatus lg_chat_render(LgEngine *engine, const char *messages_json, const char 
         LG_TRY(g ? chat_from_gguf(engine, g, error) : chat_from_folder(engine, error));
     Buf out;
     buf_init(&out);
-    json_t *context = json_pack("{s:b, s:s*, s:s*}", "add_generation_prompt", add_generation_prompt,
-                                "bos_token", engine->bos, "eos_token", engine->eos);
-    LgStatus status = context ? LG_OK : lg_fail_memory(error);
+    json_t *context = json_pack("{s:b}", "add_generation_prompt", add_generation_prompt);
+    bool made = context && add_token(context, "bos_token", engine->bos) &&
+                add_token(context, "eos_token", engine->eos);
+    LgStatus status = made ? LG_OK : lg_fail_memory(error);
     if (status == LG_OK)
         status = parse_json_argument(messages_json, "messages", context, "messages", error);
     if (status == LG_OK && tools_json)

@@ -206,6 +206,18 @@ LgStatus lg_json_parse(LgStr text, const char *what, json_t **out, LgError *err)
     return LG_OK;
 }
 
+static int append_printed(const char *text, size_t len, void *data) {
+    Buf *out = data;
+    buf_append(out, text, len);
+    return out->failed ? -1 : 0;
+}
+
+void lg_json_print(const json_t *value, size_t flags, Buf *out) {
+    lg_mem_install_hooks();
+    if (json_dump_callback(value, append_printed, out, flags) != 0)
+        out->failed = true;
+}
+
 LgStr lg_json_string(const json_t *value) {
     if (!json_is_string(value))
         return (LgStr){NULL, 0};

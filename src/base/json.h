@@ -12,6 +12,10 @@
  * Errors: LG_BAD_INPUT with the byte offset, line and column in the message; LG_NO_MEMORY. */
 LgStatus lg_json_parse(LgStr text, const char *what, json_t **out, LgError *err);
 
+/* Appends value as JSON (jansson's flags), in place of json_dumps, which may leave keys out where
+ * memory fails: here out->failed says so. A value that is NULL fails too. */
+void lg_json_print(const json_t *value, size_t flags, Buf *out);
+
 LgStr lg_json_string(const json_t *value); /* view into value; {NULL,0} where it is no string */
 
 #endif

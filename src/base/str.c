@@ -58,10 +58,14 @@ void buf_clear(Buf *b) {
 }
 
 void buf_reset(Buf *b) {
-    b->len = 0;
+    buf_cut(b, 0);
+}
+
+void buf_cut(Buf *b, size_t len) {
+    b->len = len < b->len ? len : b->len;
     b->failed = false;
     if (b->cap)
-        b->data[0] = 0;
+        b->data[b->len] = 0;
 }
 
 static bool buf_reserve(Buf *b, size_t more) {

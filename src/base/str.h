@@ -34,8 +34,9 @@ typedef struct Buf {
 } Buf;
 
 void buf_init(Buf *b);
-void buf_clear(Buf *b); /* frees and leaves an empty buffer that may be used again */
-void buf_reset(Buf *b); /* keeps the memory */
+void buf_clear(Buf *b);           /* frees and leaves an empty buffer that may be used again */
+void buf_reset(Buf *b);           /* keeps the memory */
+void buf_cut(Buf *b, size_t len); /* back to its first len bytes, as if nothing had failed */
 void buf_append(Buf *b, const void *data, size_t len);
 void buf_str(Buf *b, LgStr s);
 void buf_puts(Buf *b, const char *s);

@@ -30,6 +30,7 @@ struct Sequence {
     LgFinish finish;
     int32_t *ids;                     /* prompt, then new ones */
     size_t prompt_count, count, done; /* done: positions whose KV is written */
+    size_t done_before;               /* the step under way */
     size_t count_max;
     AdapterObject *objects[ADAPTER_SET_MAX];
     AdapterSet set;

@@ -62,9 +62,24 @@ static void add_rows(Engine *e, Batch *b, Sequence *s, int32_t room) {
     s->done += left;
 }
 
+/* A step that failed may be repeated: rows whose KV may be missing, or whose sample was not taken,
+ * are rows of the next one, with the same bits. */
+static void undo_rows(Engine *e) {
+    for (Sequence *s = e->first; s; s = s->next)
+        s->done = s->done_before;
+}
+
+static void undo_samples(Engine *e, int32_t from, int32_t samples) {
+    for (int32_t i = from; i < samples; i++)
+        if (e->sample_of[i]->done > e->sample_pos[i])
+            e->sample_of[i]->done = e->sample_pos[i];
+}
+
 /* Decoding sequences first, so that a long prompt does not hold them up; then prompts by age. */
 static Batch fill(Engine *e) {
     Batch b = {.sets = 1};
+    for (Sequence *s = e->first; s; s = s->next)
+        s->done_before = s->done;
     for (int pass = 0; pass < 2; pass++)
         for (Sequence *s = e->first; s; s = s->next) {
             bool decoding = s->count - s->done == 1;
@@ -98,12 +113,12 @@ static LgStatus take_sample(Engine *e, Sequence *s, size_t pos, const float *log
             finish(e, s, LG_FINISH_LENGTH);
         return LG_OK;
     }
-    if (s->digest)
-        sha256_update(s->digest, logits, (size_t)vocab * sizeof *logits);
     LgStatus status;
     int32_t id = sampler_pick(&s->sampling, logits, vocab, pos, &status);
     if (status != LG_OK)
         return lg_fail_memory(err);
+    if (s->digest)
+        sha256_update(s->digest, logits, (size_t)vocab * sizeof *logits);
     if (s->first_token_s < 0)
         s->first_token_s = clock_seconds() - s->created_s;
     if (s->stop_at_end && is_end(e, id)) {
@@ -123,6 +138,17 @@ static int32_t count_active(const Engine *e) {
     return n;
 }
 
+static LgStatus take_samples(Engine *e, int32_t samples, LgError *err) {
+    LgStatus status = LG_OK;
+    for (int32_t i = 0; status == LG_OK && i < samples; i++) {
+        status = take_sample(e, e->sample_of[i], e->sample_pos[i],
+                             e->logits + (size_t)i * (size_t)e->runner->vocab, err);
+        if (status != LG_OK)
+            undo_samples(e, i, samples);
+    }
+    return status;
+}
+
 LgStatus engine_step(Engine *e, int32_t *active, LgError *err) {
     LG_TRY(admit(e, err));
     Batch b = fill(e);
@@ -140,10 +166,12 @@ LgStatus engine_step(Engine *e, int32_t *active, LgError *err) {
                      .slot_count = e->slot_count,
                      .pages_per_slot = e->pages_per_slot,
                      .pages = e->page_table};
-        LG_TRY(e->runner->ops->step(e->runner, &step, e->logits, err));
-        for (int32_t i = 0; i < b.samples; i++)
-            LG_TRY(take_sample(e, e->sample_of[i], e->sample_pos[i],
-                               e->logits + (size_t)i * (size_t)e->runner->vocab, err));
+        LgStatus status = e->runner->ops->step(e->runner, &step, e->logits, err);
+        if (status != LG_OK) {
+            undo_rows(e);
+            return status;
+        }
+        LG_TRY(take_samples(e, b.samples, err));
         double seconds = clock_seconds() - start;
         *(b.prompt ? &e->timing.prefill_s : &e->timing.decode_s) += seconds;
         *(b.prompt ? &e->timing.prefill_tokens : &e->timing.decode_tokens) += (uint64_t)b.rows;

@@ -88,11 +88,13 @@ static bool list_of(Arena *a, const json_t *json, ConfigValue *out) {
 
 /* An object in a list has no dotted name: its JSON text stands for it. */
 static bool object_text_of(Arena *a, const json_t *json, ConfigValue *out) {
-    char *text = json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS);
-    if (!text)
-        return false;
-    *out = (ConfigValue){.kind = CONFIG_STRING, .string = arena_str(a, lg_str(text))};
-    lg_free(text);
+    Buf text;
+    buf_init(&text);
+    lg_json_print(json, JSON_COMPACT | JSON_SORT_KEYS, &text);
+    *out = (ConfigValue){.kind = CONFIG_STRING};
+    if (!text.failed)
+        out->string = arena_str(a, buf_view(&text));
+    buf_clear(&text);
     return out->string.ptr != NULL;
 }
 

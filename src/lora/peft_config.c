@@ -83,10 +83,12 @@ static bool is_set(const json_t *value) {
 
 /* A copy of value's JSON, cut short, for messages. */
 static void show_value(const json_t *value, Buf *out) {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (text)
-        buf_printable(out, lg_str(text), 120);
-    lg_free(text);
+    Buf text;
+    buf_init(&text);
+    lg_json_print(value, JSON_ENCODE_ANY | JSON_COMPACT, &text);
+    if (!text.failed)
+        buf_printable(out, buf_view(&text), 120);
+    buf_clear(&text);
 }
 
 static LgStatus fail_value(LgError *err, LgStr key, const json_t *value, const char *accepted) {

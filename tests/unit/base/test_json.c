@@ -207,6 +207,32 @@ static void files_survive_failed_allocations(void **state) {
     }
 }
 
+static void printing_is_whole_or_failed(void **state) {
+    (void)state;
+    const char *text = "{\"a key\":[1,2.5,\"x\\u0000y\",{\"inner\":null}],\"another\":true}";
+    json_t *v = parse(text);
+    bool failed = true;
+    for (long n = 1; failed; n++) {
+        Buf out;
+        buf_init(&out);
+        lg_alloc_fail_at(n, 0);
+        lg_json_print(v, JSON_COMPACT, &out);
+        lg_alloc_fail_at(0, 0);
+        failed = out.failed;
+        if (!failed) {
+            assert_true(n > 1);
+            assert_string_equal(out.data, text);
+        }
+        buf_clear(&out);
+    }
+    json_decref(v);
+    Buf out;
+    buf_init(&out);
+    lg_json_print(NULL, JSON_COMPACT, &out);
+    assert_true(out.failed);
+    buf_clear(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_values),
@@ -220,6 +246,7 @@ int main(void) {
         cmocka_unit_test(tokens_of_every_length_survive_a_failed_growth),
         cmocka_unit_test(faults_are_found_without_memory_too),
         cmocka_unit_test(files_survive_failed_allocations),
+        cmocka_unit_test(printing_is_whole_or_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
