@@ -33,6 +33,7 @@ void arena_clear(Arena *a) {
     }
     a->head = NULL;
     a->used_bytes = 0;
+    a->failed = false;
 }
 
 static ArenaBlock *block_new(Arena *a, size_t bytes) {
@@ -49,7 +50,7 @@ static ArenaBlock *block_new(Arena *a, size_t bytes) {
     return block;
 }
 
-void *arena_alloc(Arena *a, size_t bytes) {
+static void *alloc(Arena *a, size_t bytes) {
     if (bytes > SIZE_MAX - header_bytes() - ARENA_ALIGN)
         return NULL;
     size_t rounded = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
@@ -67,6 +68,12 @@ void *arena_alloc(Arena *a, size_t bytes) {
     block->used += rounded;
     a->used_bytes += rounded;
     memset(p, 0, rounded);
+    return p;
+}
+
+void *arena_alloc(Arena *a, size_t bytes) {
+    void *p = alloc(a, bytes);
+    a->failed |= p == NULL;
     return p;
 }
 

@@ -9,6 +9,7 @@ typedef struct Arena {
     ArenaBlock *head;
     size_t used_bytes;
     size_t limit_bytes; /* 0: none; beyond it arena_alloc returns NULL */
+    bool failed;        /* some arena_alloc returned NULL */
 } Arena;
 
 void arena_init(Arena *a);

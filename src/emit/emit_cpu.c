@@ -16,6 +16,11 @@ static void count_lines(Emit *e) {
         e->line += e->out->data[e->line_seen] == '\n';
 }
 
+void emit_done(Emit *e, Buf *text) {
+    e->failed |= text->failed;
+    buf_clear(text);
+}
+
 static void indent(Emit *e) {
     for (int k = 0; k < e->indent; k++)
         buf_puts(e->out, "    ");
@@ -324,6 +329,7 @@ static LgStatus write_all(Emit *e, const char *level) {
             e->out = &body;
             e->line_seen = 0;
         }
+        e->failed |= e->statics.failed;
         buf_reset(&e->statics);
         e->static_count = 0;
         for (int k = 0; k < e->plan->launch_count && status == LG_OK; k++) {
@@ -334,7 +340,7 @@ static LgStatus write_all(Emit *e, const char *level) {
         }
     }
     e->out = file;
-    buf_clear(&body);
+    emit_done(e, &body);
     LG_TRY(status);
     write_step(e);
     write_scratch(e);
@@ -372,9 +378,9 @@ LgStatus emit_cpu(const Plan *plan, const char *level, Buf *out, LgError *err) {
     LgStatus status = e.file ? emit_check_rows(&e) : lg_fail_memory(err);
     if (status == LG_OK)
         status = write_all(&e, level);
-    if (status == LG_OK && (out->failed || e.statics.failed))
+    emit_done(&e, &e.statics);
+    if (status == LG_OK && (out->failed || e.failed || arena.failed))
         status = lg_fail_memory(err);
-    buf_clear(&e.statics);
     arena_clear(&arena);
     return status;
 }

@@ -20,7 +20,11 @@ typedef struct Emit {
     int indent;
     const char *file; /* the page's name in #line */
     Arena *arena;
+    bool failed; /* a text that is part of others was not written */
 } Emit;
+
+/* Ends a buffer whose text has been used. */
+void emit_done(Emit *e, Buf *text);
 
 /* A line of the C file (printf-like, without the newline), indented. */
 void emit_line(Emit *e, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -115,7 +115,7 @@ static void lora_site(Emit *e, const Stage *s, int at) {
         emit_line(e, "call.bias[%d] = step->weights[%s].data;", at,
                   emit_layer_index(e, w, e->arena));
     }
-    buf_clear(&y);
+    emit_done(e, &y);
 }
 
 /* One adapter call; its sites share x. */
@@ -137,7 +137,7 @@ static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
         emit_line(e, "call.x_stride = %llu;",
                   (unsigned long long)emit_row_elems(e, first->matmul->x));
         emit_line(e, "call.k = %llu;", (unsigned long long)first->matmul->k);
-        buf_clear(&x);
+        emit_done(e, &x);
     } else {
         const LangTensor *w = &e->p->tensors[e->p->sites[first->site].param];
         emit_line(e, "call.k = %llu; /* a lookup: a column of A for each row's token */",
@@ -195,8 +195,8 @@ static void matmul_part(Emit *e, const Stage *s, int at) {
               emit_layer_index(e, plan_weight(e->plan, m->w, WEIGHT_MATRIX), e->arena), y.data,
               (unsigned long long)emit_row_elems(e, target), bias ? bias : "NULL",
               emit_rounds(e, target) ? 1 : 0);
-    buf_clear(&x);
-    buf_clear(&y);
+    emit_done(e, &x);
+    emit_done(e, &y);
 }
 
 /* Tasks of one product after another. */
@@ -274,7 +274,7 @@ static LgStatus score_function(Emit *e, const Stage *s, int launch) {
     e->indent--;
     emit_own(e);
     emit_line(e, "}");
-    buf_clear(&body);
+    emit_done(e, &body);
     return x.status;
 }
 
@@ -310,11 +310,11 @@ static void attend_fields(Emit *e, const Stage *s, int launch) {
               page, (unsigned long long)plan_state(e->plan, a->v)->offset_page,
               emit_rounds(e, a->o) ? 1 : 0);
     emit_own(e);
-    buf_clear(&q);
-    buf_clear(&o);
-    buf_clear(&scale);
-    buf_clear(&window);
-    buf_clear(&score);
+    emit_done(e, &q);
+    emit_done(e, &o);
+    emit_done(e, &scale);
+    emit_done(e, &window);
+    emit_done(e, &score);
 }
 
 LgStatus emit_attend(Emit *e, int launch) {

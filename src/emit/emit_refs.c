@@ -133,8 +133,8 @@ void emit_declare_rows(RowsEmit *r) {
         emit_row_place(e, ref->tensor, row.data, &place);
         emit_line(e, "%sfloat *%sconst %s = %s;", written(r, ref->tensor) ? "" : "const ",
                   alone(r, k) ? "restrict " : "", ref->name, place.data);
-        buf_clear(&place);
-        buf_clear(&row);
+        emit_done(e, &place);
+        emit_done(e, &row);
     }
     if (x.status != LG_OK)
         r->status = x.status;

@@ -126,7 +126,7 @@ static void nested_reduce(StmtEmit *x, const LangExpr *r, const char *name) {
     e->indent -= r->var_count;
     if (r->red == LANG_RED_MEAN)
         emit_code(e, x->s->line, "%s /= %llu.0f;", name, (unsigned long long)count);
-    buf_clear(&body);
+    emit_done(e, &body);
 }
 
 static void emit_reduce(StmtEmit *x, const LangExpr *r, const char *name) {
@@ -157,8 +157,8 @@ static void emit_reduce(StmtEmit *x, const LangExpr *r, const char *name) {
     x->flat = 0;
     emit_code(x->e, x->s->line, "%s(%s, %s, %llu, %s);", macro, name, index.data,
               (unsigned long long)count, body.data);
-    buf_clear(&index);
-    buf_clear(&body);
+    emit_done(x->e, &index);
+    emit_done(x->e, &body);
 }
 
 static void emit_hoists(StmtEmit *x, int level) {
@@ -185,7 +185,7 @@ static void emit_hoists(StmtEmit *x, int level) {
             buf_init(&text);
             emit_expr(x, h->e, &text);
             emit_code(x->e, x->s->line, "const float %s = %s;", name, text.data);
-            buf_clear(&text);
+            emit_done(x->e, &text);
         }
         h->name = name;
     }
@@ -203,7 +203,7 @@ static void expand_tables(RowsEmit *r, StmtEmit *x) {
         emit_index(x, ref->row, &index);
         emit_code(r->e, x->s->line, "lgp_table_row(&step->weights[%s], %s, %s);",
                   emit_layer_index(r->e, w, r->e->arena), index.data, ref->name);
-        buf_clear(&index);
+        emit_done(x->e, &index);
     }
 }
 
@@ -243,7 +243,7 @@ static void store_state(StmtEmit *x, const char *value) {
         emit_code(e, x->s->line, "page[%s] = lgp_bf16_bits(%s);", element.data, value);
     else
         emit_code(e, x->s->line, "page[%s] = %s;", element.data, value);
-    buf_clear(&element);
+    emit_done(e, &element);
 }
 
 static void open_state(StmtEmit *x) {
@@ -259,8 +259,8 @@ static void open_state(StmtEmit *x) {
     emit_code(e, x->s->line, "%s *const page = lgp_page(step, %s, %s, layer, %llu);",
               emit_rounds(e, t->tensor) ? "uint16_t" : "float", slot.data, pos.data,
               (unsigned long long)st->offset_page);
-    buf_clear(&slot);
-    buf_clear(&pos);
+    emit_done(e, &slot);
+    emit_done(e, &pos);
 }
 
 static void store_value(RowsEmit *r, StmtEmit *x, const char *value) {
@@ -282,7 +282,7 @@ static void store_value(RowsEmit *r, StmtEmit *x, const char *value) {
         emit_code(e, x->s->line, "%s[%s] = %s(%s);", name, at.data, round, value);
     else
         emit_code(e, x->s->line, "%s[%s] = %s;", name, at.data, value);
-    buf_clear(&at);
+    emit_done(e, &at);
 }
 
 static void find_loops(StmtEmit *x) {
@@ -319,7 +319,7 @@ static int open_loops(StmtEmit *x) {
             braces = hoists_at(x, k);
         } while (k < x->loop_count && !braces);
         emit_code(e, x->s->line, "%s%s", text.data, braces ? " {" : "");
-        buf_clear(&text);
+        emit_done(e, &text);
         e->indent++;
         lines++;
         x->loops_braced = braces;
@@ -356,7 +356,7 @@ void emit_stmt(RowsEmit *r, const Stage *stage) {
         store_state(&x, value.data);
     else if (x.status == LG_OK)
         store_value(r, &x, value.data);
-    buf_clear(&value);
+    emit_done(e, &value);
     for (int k = 0; k < open; k++) {
         e->indent--;
         if (k > 0 || x.loops_braced)
@@ -394,7 +394,7 @@ void emit_tile_stmt(RowsEmit *r, const Stage *stage) {
         store_value(r, &x, value.data);
     e->indent--;
     emit_own(e);
-    buf_clear(&value);
+    emit_done(e, &value);
     if (x.status != LG_OK)
         r->status = x.status;
 }

@@ -89,6 +89,8 @@ LgStatus plan_build(const LangProgram *p, const PlanOptions *options, Arena *are
     LG_TRY(pass_memory(&pass));
     LG_TRY(plan_verify(plan, "memory", err));
     LG_TRY(plan_digest(plan, err));
+    if (arena->failed) /* a name may be missing */
+        return lg_fail_memory(err);
     *out = plan;
     return LG_OK;
 }
