@@ -160,15 +160,15 @@ static char *entry_path(Arena *arena, const char *dir, const char *key, const ch
     return arena_printf(arena, "%s/%s%s", dir, key, ending);
 }
 
-static json_t *read_meta(const char *path) {
+/* *out stays NULL where the file is missing or damaged; only a lack of memory fails. */
+static LgStatus read_meta(const char *path, json_t **out, LgError *err) {
     Buf text;
     buf_init(&text);
-    json_t *root = NULL;
-    if (file_read(path, META_BYTES_MAX, &text, NULL) == LG_OK &&
-        lg_json_parse(buf_view(&text), path, &root, NULL) != LG_OK)
-        root = NULL;
+    LgStatus status = file_read(path, META_BYTES_MAX, &text, NULL);
+    if (status == LG_OK)
+        status = lg_json_parse(buf_view(&text), path, out, NULL);
     buf_clear(&text);
-    return root;
+    return status == LG_NO_MEMORY ? lg_fail_memory(err) : LG_OK;
 }
 
 static bool is_whole(const char *so_path, const json_t *meta) {
@@ -189,7 +189,8 @@ LgStatus cache_lookup(const char *dir, const char *key, Arena *arena, const char
     *state = CACHE_ABSENT;
     if (!file_exists(so))
         return LG_OK;
-    json_t *meta = read_meta(json);
+    json_t *meta = NULL;
+    LG_TRY(read_meta(json, &meta, err));
     *state = is_whole(so, meta) ? CACHE_HIT : CACHE_DAMAGED;
     json_decref(meta);
     return LG_OK;
@@ -220,8 +221,9 @@ LgStatus cache_nearest(const char *dir, const ProgramFields *now, Arena *arena, 
             status = lg_fail_memory(err);
             break;
         }
-        json_t *meta = read_meta(path);
+        json_t *meta = NULL;
         ProgramFields f;
+        status = read_meta(path, &meta, err);
         if (json_is_object(meta) && (status = fields_from_json(meta, arena, &f, err)) == LG_OK &&
             strcmp(f.value[PROGRAM_FIELD_model], now->value[PROGRAM_FIELD_model]) == 0) {
             int differences = count_differences(&f, now);

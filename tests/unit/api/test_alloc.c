@@ -93,6 +93,23 @@ static LgStatus load_and_unload(LgEngine *e, const void *what, char **text, LgEr
     return status;
 }
 
+/* The compiled program is in the cache: no compiler runs. */
+static void compiled_engines_open_or_say_why_not(void **state) {
+    (void)state;
+    LgEngineOptions o = options();
+    o.backend = "cpu";
+    o.cache_dir = "program-cache"; /* of the build folder */
+    o.threads = 2;
+    LgEngine *e = NULL;
+    LgError err;
+    if (lg_engine_open(&o, &e, &err) != LG_OK)
+        fail_msg("%s", err.message);
+    survives(load_and_unload, e, ADAPTER("dora-r8"), 1);
+    lg_engine_close(e);
+    o.require_cache = true;
+    survives(open_and_close, NULL, &o, 17);
+}
+
 static void adapters_load_whole_or_not_at_all(void **state) {
     (void)state;
     LgEngine *e = open_engine();
@@ -263,6 +280,7 @@ static void a_repeated_step_goes_on_where_it_failed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engines_open_or_say_why_not),
+        cmocka_unit_test(compiled_engines_open_or_say_why_not),
         cmocka_unit_test(adapters_load_whole_or_not_at_all),
         cmocka_unit_test(reports_are_whole_or_not_there),
         cmocka_unit_test(conversations_become_the_same_ids_or_none),
