@@ -154,7 +154,7 @@ static void shrink_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRo
     Walk w = walk_begin(l, work);
     for (int32_t i = 0; i < route->group_count; i++) {
         const LgpLoraGroup *g = &route->groups[i];
-        int32_t place[LGP_LORA_SITES][LGP_LORA_SET];
+        int32_t place[LGP_LORA_SITES][LGP_LORA_SET] = {{0}};
         place_lows(call, route, g, place);
         for (int32_t s = 0; s < call->site_count; s++)
             for (int32_t m = 0; m < g->members; m++) {
@@ -201,7 +201,7 @@ static void expand_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRo
     Walk w = walk_begin(l, work);
     for (int32_t i = 0; i < route->group_count; i++) {
         const LgpLoraGroup *g = &route->groups[i];
-        int32_t place[LGP_LORA_SITES][LGP_LORA_SET];
+        int32_t place[LGP_LORA_SITES][LGP_LORA_SET] = {{0}};
         place_lows(call, route, g, place);
         for (int32_t s = 0; s < call->site_count; s++) {
             LgpLoraExpand t = {.call = call,

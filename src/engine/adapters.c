@@ -65,7 +65,7 @@ LgStatus engine_adapter_load(Engine *e, const char *name, const char *dir, LgErr
                        name);
     if (e->adapter_count == e->adapter_cap) {
         size_t cap = e->adapter_cap ? e->adapter_cap * 2 : 8;
-        AdapterObject **list = lg_realloc(e->adapters, cap * sizeof *list);
+        AdapterObject **list = lg_realloc(e->adapters, cap * sizeof(AdapterObject *));
         if (!list)
             return lg_fail_memory(err);
         e->adapters = list;

@@ -2,10 +2,9 @@
  * prompt is not done), and the next ids from their logits. Which rows meet in a step changes speed
  * alone: a row's bits depend on that row. */
 #include <assert.h>
-#include <math.h>
-#include <string.h>
 
 #include "base/clock.h"
+#include "base/float.h"
 #include "base/mem.h"
 #include "engine/internal.h"
 
@@ -27,11 +26,20 @@ static LgStatus admit(Engine *e, LgError *err) {
     return LG_OK;
 }
 
+/* In the same order too: that is the order of the sums. */
+static bool same_set(const AdapterSet *a, const AdapterSet *b) {
+    bool same = a->count == b->count;
+    for (int32_t i = 0; same && i < a->count; i++)
+        same = a->use[i].slot == b->use[i].slot &&
+               float_bits(a->use[i].scale) == float_bits(b->use[i].scale);
+    return same;
+}
+
 static int32_t set_of(Engine *e, Batch *b, const Sequence *s) {
     if (s->set.count == 0)
         return 0;
     for (int32_t i = 1; i < b->sets; i++)
-        if (memcmp(&e->sets[i], &s->set, sizeof s->set) == 0)
+        if (same_set(&e->sets[i], &s->set))
             return i;
     e->sets[b->sets] = s->set;
     return b->sets++;

@@ -228,7 +228,7 @@ LgStatus cache_nearest(const char *dir, const ProgramFields *now, Arena *arena, 
             strcmp(f.value[PROGRAM_FIELD_model], now->value[PROGRAM_FIELD_model]) == 0) {
             int differences = count_differences(&f, now);
             /* Ties by name, so that the message does not depend on the order of the folder. */
-            if (differences < best || (differences == best && strcmp(name, *key) < 0)) {
+            if (differences < best || (*key && differences == best && strcmp(name, *key) < 0)) {
                 best = differences;
                 *key = name;
                 *fields = f;
