@@ -1,4 +1,5 @@
-/* Read bandwidth of this machine: `threads` threads sum a buffer far larger than the caches; prints the best GB/s of several passes. */
+/* Read bandwidth of this machine: `threads` threads sum a buffer far larger than the caches; prints
+ * the best GB/s of several passes. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

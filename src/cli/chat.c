@@ -18,8 +18,8 @@ static int add_message(Chat *c, const char *role, const char *text, size_t bytes
     json_t *content = json_stringn(text, bytes);
     if (!content)
         return cli_refuse("the %s message is no UTF-8", role);
-    json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", role, "content", content));
-    return EXIT_OK;
+    json_t *message = json_pack("{s:s, s:o}", "role", role, "content", content);
+    return json_array_append_new(c->messages, message) == 0 ? EXIT_OK : cli_no_memory();
 }
 
 static int stream_answer(Chat *c, LgSequence *s) {
@@ -48,14 +48,17 @@ static int stream_answer(Chat *c, LgSequence *s) {
 }
 
 static int turn(Chat *c) {
-    char *messages = json_dumps(c->messages, JSON_COMPACT), *prompt = NULL;
+    char *messages, *prompt = NULL;
     int32_t *ids = NULL;
     size_t count = 0;
     LgSequence *s = NULL;
     LgError err;
-    int code = EXIT_OK;
+    int code = cli_json_text(c->messages, &messages);
+    if (code != EXIT_OK)
+        return code;
     if (lg_chat_render(c->engine, messages, NULL, true, &prompt, &err) != LG_OK ||
-        lg_tokenize(c->engine, prompt, strlen(prompt), LG_TEXT_RENDERED, &ids, &count, &err) != LG_OK)
+        lg_tokenize(c->engine, prompt, strlen(prompt), LG_TEXT_RENDERED, &ids, &count, &err) !=
+            LG_OK)
         code = cli_fail(&err);
     LgRequest r = {.ids = ids,
                    .id_count = count,

@@ -63,7 +63,12 @@ json_t *cli_program_json(const LgEngine *e, bool whole); /* the fixed form's "pr
 json_t *cli_timing_json(const LgEngine *e);
 json_t *cli_ids_json(const int32_t *ids, size_t count);
 json_t *cli_uses_json(const LgAdapterUse *uses, size_t count);
-void cli_print_json(json_t *value); /* one line on stdout; takes the reference */
+/* JSON that memory was missing for is NULL: a list that an element was not added to, what is made
+ * of it, and so on up to the printing, which says so. */
+json_t *cli_append(json_t *list, json_t *value); /* takes both references; list, or NULL */
+int cli_print_json(json_t *value); /* one line on stdout; takes the reference; exit code */
+int cli_json_text(const json_t *value, char **text); /* for lg_free_memory; exit code */
+int cli_no_memory(void);
 void cli_provenance_line(const LgEngine *e, double first_token_s);
 /* Reads a JSONL file line by line; line numbers from 1. Returns an exit code. */
 typedef int (*CliLine)(void *user, json_t *line, long number);

@@ -220,7 +220,9 @@ static json_t *describe(const LgEngine *e) {
     LgError err;
     if (lg_engine_describe(e, &text, &err) != LG_OK)
         return NULL;
-    json_t *o = json_loads(text, 0, NULL);
+    json_t *o = NULL;
+    if (lg_json_parse(lg_str(text), "description", &o, &err) != LG_OK)
+        o = NULL;
     lg_free_memory(text);
     return o;
 }
@@ -247,22 +249,46 @@ json_t *cli_timing_json(const LgEngine *e) {
 json_t *cli_ids_json(const int32_t *ids, size_t count) {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_integer(ids[i]));
+        list = cli_append(list, json_integer(ids[i]));
     return list;
 }
 
 json_t *cli_uses_json(const LgAdapterUse *uses, size_t count) {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(
+        list = cli_append(
             list, json_pack("{s:s, s:f}", "name", uses[i].name, "scale", (double)uses[i].scale));
     return list;
 }
 
-void cli_print_json(json_t *value) {
-    json_dumpf(value, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    fputc('\n', stdout);
+json_t *cli_append(json_t *list, json_t *value) {
+    if (json_array_append_new(list, value) == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+int cli_no_memory(void) {
+    cli_refuse("out of memory");
+    return EXIT_INTERNAL;
+}
+
+int cli_json_text(const json_t *value, char **text) {
+    Buf out;
+    buf_init(&out);
+    lg_json_print(value, JSON_COMPACT | JSON_REAL_PRECISION(9), &out);
+    *text = buf_take(&out);
+    return *text ? EXIT_OK : cli_no_memory();
+}
+
+int cli_print_json(json_t *value) {
+    char *text;
+    int code = cli_json_text(value, &text);
+    if (code == EXIT_OK)
+        puts(text);
+    lg_free_memory(text);
     json_decref(value);
+    return code;
 }
 
 void cli_provenance_line(const LgEngine *e, double first_token_s) {

@@ -14,11 +14,12 @@ static json_t *eval_json(const LgEngine *e, const LgPosition *p, size_t count,
                          const float *logits) {
     json_t *positions = json_array(), *last = json_array();
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(positions, json_pack("{s:i, s:i, s:f, s:f}", "top1", p[i].top1,
-                                                   "top2", p[i].top2, "margin", (double)p[i].margin,
-                                                   "logsumexp", (double)p[i].logsumexp));
+        positions =
+            cli_append(positions, json_pack("{s:i, s:i, s:f, s:f}", "top1", p[i].top1, "top2",
+                                            p[i].top2, "margin", (double)p[i].margin, "logsumexp",
+                                            (double)p[i].logsumexp));
     for (int32_t i = 0; i < lg_engine_vocab(e); i++)
-        json_array_append_new(last, json_real((double)logits[i]));
+        last = cli_append(last, json_real((double)logits[i]));
     return json_pack("{s:o, s:o, s:o}", "positions", positions, "logits", last, "program",
                      cli_program_json(e, false));
 }
@@ -44,7 +45,7 @@ int cmd_eval(const CliOptions *o) {
         lg_eval(e, ids, count, uses, use_count, positions, logits, &err) != LG_OK)
         code = cli_fail(&err);
     if (code == EXIT_OK && o->json)
-        cli_print_json(eval_json(e, positions, count, logits));
+        code = cli_print_json(eval_json(e, positions, count, logits));
     else if (code == EXIT_OK)
         print_positions(positions, count);
     free(logits);

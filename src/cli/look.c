@@ -1,20 +1,29 @@
 /* `compile`, `explain`, `inspect`: what the library says of programs and files. */
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/cli.h"
 
 /* Long tables read better by line: a JSON object is printed indented unless --json asked for one
  * line. */
 static int print_json_text(char *text, bool one_line) {
-    json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
-    if (value && !one_line) {
-        json_dumpf(value, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-        putchar('\n');
-    } else
-        puts(text);
+    json_t *value = NULL;
+    LgError err;
+    Buf indented;
+    buf_init(&indented);
+    int code = EXIT_OK;
+    if (!one_line && lg_json_parse(lg_str(text), "report", &value, &err) != LG_OK)
+        code = cli_fail(&err);
+    if (value)
+        lg_json_print(value, JSON_INDENT(1) | JSON_REAL_PRECISION(9), &indented);
+    if (code == EXIT_OK && indented.failed)
+        code = cli_no_memory();
+    if (code == EXIT_OK)
+        puts(value ? indented.data : text);
     json_decref(value);
+    buf_clear(&indented);
     lg_free_memory(text);
-    return EXIT_OK;
+    return code;
 }
 
 int cmd_compile(const CliOptions *o) {
@@ -46,22 +55,26 @@ int cmd_compile(const CliOptions *o) {
     return EXIT_OK;
 }
 
-static void print_launches(const json_t *root) {
+static int print_launches(const json_t *root) {
     size_t i;
+    int code = EXIT_OK;
     json_t *l;
     printf("%-4s %-11s %-34s %-12s %-10s %12s %12s  %s\n", "", "provenance", "launch", "kernel",
            "numerics", "bytes", "flops", "lines");
     json_array_foreach(json_object_get(root, "launches"), i, l) {
-        char *lines = json_dumps(json_object_get(l, "lines"), JSON_COMPACT);
+        char *lines;
+        if ((code = cli_json_text(json_object_get(l, "lines"), &lines)) != EXIT_OK)
+            break;
         printf("%-4zu %-11s %-34s %-12s %-10s %12.0f %12.0f  %s\n", i,
                json_string_value(json_object_get(l, "provenance")),
                json_string_value(json_object_get(l, "name")),
                json_string_value(json_object_get(l, "kernel")),
                json_string_value(json_object_get(l, "numerics")),
                json_number_value(json_object_get(l, "bytes")),
-               json_number_value(json_object_get(l, "flops")), lines ? lines : "");
+               json_number_value(json_object_get(l, "flops")), lines);
         lg_free_memory(lines);
     }
+    return code;
 }
 
 int cmd_explain(const CliOptions *o) {
@@ -81,8 +94,9 @@ int cmd_explain(const CliOptions *o) {
     else if (o->json)
         code = print_json_text(text, true);
     else {
-        json_t *root = json_loads(text, 0, NULL);
-        print_launches(root);
+        json_t *root = NULL;
+        code = lg_json_parse(lg_str(text), "report", &root, &err) == LG_OK ? print_launches(root)
+                                                                           : cli_fail(&err);
         json_decref(root);
         lg_free_memory(text);
     }

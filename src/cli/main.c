@@ -85,8 +85,10 @@ int main(int argc, char **argv) {
             return EXIT_OK;
         }
         code = commands[i].run(&options);
-        if (fflush(stdout) != 0 && code == EXIT_OK)
+        if ((fflush(stdout) != 0 || ferror(stdout)) && code == EXIT_OK) {
+            fputs("ligature: writing to standard output failed\n", stderr);
             code = EXIT_INTERNAL;
+        }
         return code;
     }
     fprintf(stderr, "ligature: there is no command \"%s\"\n", argv[1]);

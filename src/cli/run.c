@@ -52,12 +52,11 @@ static int take_text(Run *run, Request *r, const char *text, size_t bytes, LgTex
 }
 
 static int take_messages(Run *run, Request *r, const json_t *messages) {
-    char *text = json_dumps(messages, JSON_COMPACT);
-    char *prompt = NULL;
+    char *text, *prompt = NULL;
     LgError err;
-    int code = EXIT_OK;
-    if (!text || lg_chat_render(run->engine, text, NULL, true, &prompt, &err) != LG_OK)
-        code = text ? cli_fail(&err) : EXIT_INTERNAL;
+    int code = cli_json_text(messages, &text);
+    if (code == EXIT_OK && lg_chat_render(run->engine, text, NULL, true, &prompt, &err) != LG_OK)
+        code = cli_fail(&err);
     if (code == EXIT_OK)
         code = take_text(run, r, prompt, strlen(prompt), LG_TEXT_RENDERED);
     lg_free_memory(prompt);
@@ -179,7 +178,8 @@ static int batch_line(void *user, json_t *line, long number) {
     else if (messages)
         code = take_messages(run, r, messages);
     else
-        code = take_text(run, r, json_string_value(prompt), json_string_length(prompt), LG_TEXT_PROMPT);
+        code = take_text(run, r, json_string_value(prompt), json_string_length(prompt),
+                         LG_TEXT_PROMPT);
     if (code == EXIT_OK)
         code = take_adapters(r, line, number);
     if (code == EXIT_OK)
@@ -278,25 +278,29 @@ static json_t *sequence_json(Run *run, Request *r) {
     json_t *o =
         json_pack("{s:o, s:o, s:o}", "adapters", cli_uses_json(r->uses, r->use_count), "prompt_ids",
                   cli_ids_json(r->ids, r->id_count), "ids", cli_ids_json(ids, count));
-    if (text) {
-        json_t *value = json_stringn(text, bytes);
-        json_object_set_new(o, "text", value ? value : json_stringn_nocheck(text, bytes));
+    const char *finish = lg_finish_text(lg_sequence_finish(r->sequence));
+    bool made = true;
+    if (text) /* UTF-8, as ever: what is none has become U+FFFD */
+        made = json_object_set_new(o, "text", json_stringn_nocheck(text, bytes)) == 0;
+    made = json_object_set_new(o, "finish", json_string(finish)) == 0 && made;
+    if (run->options->digest) {
+        const char *hex = lg_sequence_logits_sha256(r->sequence);
+        made = json_object_set_new(o, "logits_sha256", json_string(hex)) == 0 && made;
     }
-    json_object_set_new(o, "finish", json_string(lg_finish_text(lg_sequence_finish(r->sequence))));
-    if (run->options->digest)
-        json_object_set_new(o, "logits_sha256",
-                            json_string(lg_sequence_logits_sha256(r->sequence)));
+    if (!made) {
+        json_decref(o);
+        o = NULL;
+    }
     return o;
 }
 
 static int print_json(Run *run) {
     json_t *list = json_array();
     for (size_t i = 0; i < run->count; i++)
-        json_array_append_new(list, sequence_json(run, &run->requests[i]));
-    cli_print_json(json_pack("{s:o, s:o, s:o}", "sequences", list, "program",
-                             cli_program_json(run->engine, false), "timing",
-                             cli_timing_json(run->engine)));
-    return EXIT_OK;
+        list = cli_append(list, sequence_json(run, &run->requests[i]));
+    return cli_print_json(json_pack("{s:o, s:o, s:o}", "sequences", list, "program",
+                                    cli_program_json(run->engine, false), "timing",
+                                    cli_timing_json(run->engine)));
 }
 
 static void print_title(const Request *r, size_t index) {

@@ -10,8 +10,7 @@ static int print_line(json_t *ids, const char *text, size_t bytes) {
         json_decref(ids);
         return cli_refuse("the text is no UTF-8");
     }
-    cli_print_json(json_pack("{s:o, s:o}", "ids", ids, "text", value));
-    return EXIT_OK;
+    return cli_print_json(json_pack("{s:o, s:o}", "ids", ids, "text", value));
 }
 
 static int from_text(LgEngine *e, const char *text, size_t bytes, LgTextKind kind) {
@@ -49,16 +48,17 @@ static int from_ids(LgEngine *e, const json_t *list, long number) {
 
 static int from_messages(LgEngine *e, const json_t *line) {
     const json_t *tools = json_object_get(line, "tools");
-    char *messages = json_dumps(json_object_get(line, "messages"), JSON_COMPACT);
-    char *tools_text = json_is_array(tools) ? json_dumps(tools, JSON_COMPACT) : NULL;
-    char *text = NULL;
+    char *messages = NULL, *tools_text = NULL, *text = NULL;
     LgError err;
-    int code;
-    if (lg_chat_render(e, messages, tools_text,
+    int code = cli_json_text(json_object_get(line, "messages"), &messages);
+    if (code == EXIT_OK && json_is_array(tools))
+        code = cli_json_text(tools, &tools_text);
+    if (code == EXIT_OK &&
+        lg_chat_render(e, messages, tools_text,
                        json_is_true(json_object_get(line, "add_generation_prompt")), &text,
                        &err) != LG_OK)
         code = cli_fail(&err);
-    else
+    if (code == EXIT_OK)
         code = from_text(e, text, strlen(text), LG_TEXT_RENDERED);
     lg_free_memory(text);
     lg_free_memory(tools_text);
@@ -71,7 +71,8 @@ static int tokenize_line(void *user, json_t *line, long number) {
     const json_t *messages = json_object_get(line, "messages");
     if (json_is_string(text))
         return from_text(user, json_string_value(text), json_string_length(text),
-                         json_is_true(json_object_get(line, "plain")) ? LG_TEXT_PLAIN : LG_TEXT_PROMPT);
+                         json_is_true(json_object_get(line, "plain")) ? LG_TEXT_PLAIN
+                                                                      : LG_TEXT_PROMPT);
     if (json_is_array(ids))
         return from_ids(user, ids, number);
     if (json_is_array(messages))

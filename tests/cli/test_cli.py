@@ -215,6 +215,12 @@ class Looking(unittest.TestCase):
             self.assertTrue(launch["lines"])
             self.assertTrue(launch["kernel"])
 
+    def test_output_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            r = subprocess.run([EXE, "inspect", QWEN, "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("standard output", r.stderr)
+
     def test_inspect(self):
         out = json.loads(ligature("inspect", QWEN, "--json").stdout)
         self.assertEqual(out["config"]["hidden_size"], 128)
