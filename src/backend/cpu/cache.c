@@ -134,26 +134,31 @@ int program_fields_diff(const ProgramFields *was, const ProgramFields *now, cons
 
 /* ---- entries ---- */
 
-bool cache_dir_usable(const char *dir, Buf *note) {
+LgStatus cache_dir_check(const char *dir, bool *usable, Buf *note, LgError *err) {
     struct stat st;
     LgError e = {0};
-    if (file_mkdirs(dir, &e) != LG_OK) {
+    *usable = false;
+    LgStatus status = file_mkdirs(dir, &e);
+    if (status == LG_NO_MEMORY)
+        return lg_fail_memory(err);
+    if (status != LG_OK) {
         buf_printf(note, "compiled programs are not kept: %s", e.message);
-        return false;
+        return LG_OK;
     }
     if (stat(dir, &st) != 0) {
         buf_printf(note, "compiled programs are not kept: cannot examine \"%s\": %s", dir,
                    strerror(errno));
-        return false;
+        return LG_OK;
     }
     if (st.st_mode & S_IWOTH) {
         buf_printf(note,
                    "compiled programs are not kept: \"%s\" is writable by everyone, so that anyone "
                    "could change them",
                    dir);
-        return false;
+        return LG_OK;
     }
-    return true;
+    *usable = true;
+    return LG_OK;
 }
 
 static char *entry_path(Arena *arena, const char *dir, const char *key, const char *ending) {

@@ -51,7 +51,7 @@ int program_fields_diff(const ProgramFields *was, const ProgramFields *now, cons
 
 /* A folder that may hold programs that this process will run: a note says why not ("", where it
  * may). */
-bool cache_dir_usable(const char *dir, Buf *note);
+LgStatus cache_dir_check(const char *dir, bool *usable, Buf *note, LgError *err);
 
 /* *hit: DIR/KEY.so is there and whole. damaged: there, but not what its .json says (or without
  * one). */

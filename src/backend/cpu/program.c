@@ -395,9 +395,10 @@ LgStatus program_get(const ProgramRequest *r, Program *out, LgError *err) {
     Build b;
     Program p = {0};
     build_init(&b);
-    const char *dir = r->cache_dir && cache_dir_usable(r->cache_dir, &b.note) ? r->cache_dir : NULL;
-    LgStatus status = LG_OK;
-    if (!dir && r->require_cache)
+    bool usable = false;
+    LgStatus status = r->cache_dir ? cache_dir_check(r->cache_dir, &usable, &b.note, err) : LG_OK;
+    const char *dir = usable ? r->cache_dir : NULL;
+    if (status == LG_OK && !dir && r->require_cache)
         status =
             lg_fail(err, LG_NOT_FOUND, 0, "a compiled program from the cache was required: %.600s",
                     b.note.len ? b.note.data : "no cache folder is set");
