@@ -33,3 +33,6 @@ add_test(NAME e2e.differential COMMAND e2e_differential)
 set_tests_properties(e2e.differential PROPERTIES LABELS "e2e" TIMEOUT 900)
 add_test(NAME e2e.differential_long COMMAND e2e_differential long)
 set_tests_properties(e2e.differential_long PROPERTIES LABELS "e2e;long" TIMEOUT 2400)
+
+add_test(NAME e2e.task_answers COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/e2e/task_answers.py $<TARGET_FILE:ligature> ${LG_SMOLLM2} ${LG_SHARED_DATA}/smollm2)
+set_tests_properties(e2e.task_answers PROPERTIES LABELS "e2e;long" TIMEOUT 900 SKIP_RETURN_CODE 77)

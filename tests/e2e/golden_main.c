@@ -45,7 +45,7 @@ static const Entry tiny_entries[] = {
     {"tiny-qwen3", "pattern-overlap", {NULL}, false, {NULL}},
     {"tiny-qwen3", "alpha0", {NULL}, false, {NULL}},
     {"tiny-qwen3", "dora-r8", {NULL}, false, {NULL}},
-    {"tiny-qwen3", "embed-head", {NULL}, true, {NULL}},
+    {"tiny-qwen3", "embed-head", {NULL}, false, {NULL}},
     {"tiny-qwen3", "lora-bias", {NULL}, true, {NULL}},
     {"tiny-qwen3", "save-head", {NULL}, true, {NULL}},
     {"tiny-qwen3", "save-norm", {NULL}, true, {NULL}},
