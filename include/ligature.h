@@ -248,7 +248,7 @@ typedef struct LgCompileOptions {
     const char *config;  /* a checkpoint, or a folder (or file) with config.json alone: then no
                             checkpoint tensor is checked */
     const char *emit;    /* "c", "plan", or "so" (a program for machines without a compiler) */
-    const char *level;
+    const char *level;   /* as above */
     const char *compiler;
     bool store_f32;
 } LgCompileOptions;

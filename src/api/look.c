@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "api/internal.h"
+#include "backend/cpu/levels.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -75,7 +76,8 @@ static LgStatus compile_model(const Model *m, const LgCompileOptions *o, const c
     Plan *plan;
     LgStatus status = plan_build(m->program, &options, &arena, &plan, err);
     if (status == LG_OK && c)
-        status = emit_cpu(plan, o->level ? o->level : "generic", out, err);
+        status =
+            emit_cpu(plan, o->level ? o->level : cpu_level_best(CPU_LEVELS_ALL)->name, out, err);
     else if (status == LG_OK)
         plan_print(plan, out);
     arena_clear(&arena);

@@ -192,7 +192,11 @@ class Looking(unittest.TestCase):
         config = tempfile.mkdtemp()
         json.dump(json.load(open(os.path.join(QWEN, "config.json"))), open(os.path.join(config, "config.json"), "w"))
         self.assertIn("ATTEND", ligature("compile", page, "--config", config).stdout)
-        self.assertIn("void lgp_step(", ligature("compile", page, "--config", config, "--emit", "c").stdout)
+        code = ligature("compile", page, "--config", config, "--emit", "c").stdout
+        self.assertIn("void lgp_step(", code)
+        best = run_json(QWEN, "--ids", "1", "-n", 1)["program"]["level"]
+        self.assertEqual(code, ligature("compile", page, "--config", config, "--emit", "c", "--level", best).stdout)
+        self.assertNotEqual(code, ligature("compile", page, "--config", config, "--emit", "c", "--level", "generic").stdout)
         bad = os.path.join(config, "bad.lg")
         text = open(page).read().replace("sum i: ha[t,i] * wk[g,c,r,i]", "ha[t,i] * wk[g,c,r,i]")
         open(bad, "w").write(text)
