@@ -87,12 +87,13 @@ static void batch_row(Batch *b, const RandomModel *m, int32_t slot, int32_t pos)
     b->last[b->step.samples++] = r;
 }
 
-/* Steps of 33 rows and of one, prompts in pieces, three sequences, past the edge of a page: (slot,
- * from, to) by step. */
+/* Steps of 33 rows, of three and of one, prompts in pieces, three sequences, past the edge of a
+ * page: (slot, from, to) by step. */
 static const int32_t schedule[][3][3] = {
     {{0, 0, 20}, {2, 0, 12}, {1, 0, 1}},     {{1, 1, 34}, {0, 20, 20}, {2, 12, 12}},
     {{0, 20, 51}, {1, 34, 35}, {2, 12, 13}}, {{0, 51, 66}, {2, 13, 30}, {1, 35, 36}},
     {{0, 66, 67}, {1, 36, 36}, {2, 30, 30}}, {{2, 30, 31}, {1, 36, 37}, {0, 67, 68}},
+    {{2, 31, 32}, {1, 37, 37}, {0, 68, 68}},
 };
 enum { SCHEDULE_COUNT = sizeof schedule / sizeof schedule[0] };
 
@@ -440,6 +441,7 @@ static void same_bits(const Logits *want, const Logits *got, const char *what) {
 }
 
 static void rows_keep_their_bits_at(const Case *c, const char *level) {
+    static const int32_t chunks[] = {2, 7, 17, ROWS_MAX};
     RunnerOptions o = case_options(c, level);
     int32_t slots[ADAPTERS];
     Logits want = logits_make((size_t)c->model.shape.vocab), got = logits_make(want.vocab);
@@ -448,9 +450,10 @@ static void rows_keep_their_bits_at(const Case *c, const char *level) {
         char what[96];
         if (o.threads == 1)
             run_alone(r, c, slots, 1, &want);
-        for (int32_t chunk = 2; chunk <= ROWS_MAX; chunk = chunk * 2 + 3) {
-            run_alone(r, c, slots, chunk, &got);
-            snprintf(what, sizeof what, "%s, %d threads, chunks of %d", r->level, o.threads, chunk);
+        for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+            run_alone(r, c, slots, chunks[i], &got);
+            snprintf(what, sizeof what, "%s, %d threads, chunks of %d", r->level, o.threads,
+                     chunks[i]);
             same_bits(&want, &got, what);
         }
         for (uint64_t seed = 1; seed <= 3; seed++) {
