@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/number.h"
 
 typedef struct ConfigSlot {
     LgStr key;
@@ -209,12 +210,8 @@ static void real_print(double value, Buf *out) {
         buf_puts(out, "null");
         return;
     }
-    char text[40];
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
+    char text[NUMBER_TEXT_MAX];
+    number_shortest(value, text);
     buf_puts(out, text);
     if (!strpbrk(text, ".e"))
         buf_puts(out, ".0");

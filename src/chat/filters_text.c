@@ -1,9 +1,9 @@
 /* Filters that make one value from one: texts, numbers, JSON. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "chat/run.h"
 #include "chat/strings.h"
 
@@ -162,7 +162,7 @@ static bool text_to_int(const char *text, int base, int64_t *out) {
 
 static bool text_to_real(const char *text, double *out) {
     char *end;
-    *out = strtod(text, &end);
+    *out = number_parse(text, &end);
     return *end == 0 && end != text && !strpbrk(text, "xX") && isfinite(*out);
 }
 
@@ -236,8 +236,8 @@ static double round_decimals(double d, int64_t precision) {
     }
     if (precision > 17 || !isfinite(d) || fabs(d) > 1e17)
         return d;
-    snprintf(text, sizeof text, "%.*f", (int)precision, d);
-    return strtod(text, NULL);
+    number_print(text, sizeof text, 'f', (int)precision, d);
+    return number_parse(text, NULL);
 }
 
 static LgStatus f_round(TplRun *r, TplValue self, const TplValue *argv, TplValue *out) {

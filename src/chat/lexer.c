@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/utf8.h"
 
 #define BRACKETS_MAX 256
@@ -232,7 +233,7 @@ static LgStatus number(Lexer *l) {
         return lg_fail_memory(l->err);
     errno = 0;
     if (real)
-        token->as.real = strtod(text, NULL);
+        token->as.real = number_parse(text, NULL);
     else
         token->as.integer = strtoll(text, NULL, 10);
     if (!real && errno)

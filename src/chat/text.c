@@ -6,6 +6,7 @@
 #include <utf8proc.h>
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/utf8.h"
 #include "chat/run.h"
 #include "chat/strings.h"
@@ -29,13 +30,14 @@ void tpl_print_float(double d, Buf *out) {
     }
     int precision = 0;
     do
-        snprintf(text, sizeof text, "%.*e", precision, d);
-    while (strtod(text, NULL) != d && ++precision < 17);
+        number_print(text, sizeof text, 'e', precision, d);
+    while (number_parse(text, NULL) != d && ++precision < 17);
     char *e = strchr(text, 'e');
     int exponent = atoi(e + 1);
     if (exponent >= -4 && exponent < 16) {
         int decimals = precision > exponent ? precision - exponent : 0;
-        buf_printf(out, "%.*f%s", decimals, d, decimals ? "" : ".0");
+        number_print(text, sizeof text, 'f', decimals, d);
+        buf_printf(out, "%s%s", text, decimals ? "" : ".0");
         return;
     }
     buf_append(out, text, (size_t)(e - text));

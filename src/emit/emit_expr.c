@@ -4,8 +4,9 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/number.h"
 
 LgStatus emit_refuse(StmtEmit *x, const LangExpr *at, const char *why) {
     if (x->status == LG_OK)
@@ -20,12 +21,8 @@ void emit_number(double v, Buf *out) {
         return;
     }
     /* The shortest text that reads as this f32. */
-    char text[40];
-    for (int digits = 1; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)(float)v);
-        if (strtof(text, NULL) == (float)v)
-            break;
-    }
+    char text[NUMBER_TEXT_MAX];
+    number_shortest_float((float)v, text);
     bool whole = !strpbrk(text, ".en");
     buf_printf(out, v < 0 ? "(%s%sf)" : "%s%sf", text, whole ? ".0" : "");
 }

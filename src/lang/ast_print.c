@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/number.h"
 #include "lang/lex.h"
 
 typedef struct FnRow {
@@ -37,7 +38,7 @@ const char *lang_red_text(LangRed red) {
 }
 
 void lang_number_print(double value, Buf *out) {
-    char text[48];
+    char text[NUMBER_TEXT_MAX];
     if (isinf(value)) {
         buf_puts(out, value < 0 ? "-inf" : "inf");
         return;
@@ -46,11 +47,7 @@ void lang_number_print(double value, Buf *out) {
         buf_printf(out, "%.0f", value);
         return;
     }
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
+    number_shortest(value, text);
     buf_puts(out, text);
 }
 

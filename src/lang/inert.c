@@ -3,9 +3,9 @@
  * is not here, and must not be: it changes every weight. */
 #include "lang/inert.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "lang/lang.h"
 
 typedef enum InertWhen {
@@ -167,7 +167,7 @@ static bool value_is(const ConfigValue *v, const char *text) {
     if (text[0] == '"')
         return v->kind == CONFIG_STRING && v->string.len + 2 == strlen(text) &&
                memcmp(v->string.ptr, text + 1, v->string.len) == 0;
-    double want = strtod(text, NULL);
+    double want = number_parse(text, NULL);
     return (v->kind == CONFIG_INT && (double)v->integer == want) ||
            (v->kind == CONFIG_REAL && v->real == want);
 }

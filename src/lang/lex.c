@@ -3,9 +3,9 @@
 #include "lang/lex.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/utf8.h"
 
 #define SOURCE_BYTES_MAX (1u << 20)
@@ -176,7 +176,7 @@ static Token lex_number(Lexer *l, Token t) {
     if (ok) {
         memcpy(copy, from, t.text.len);
         copy[t.text.len] = 0;
-        t.number = strtod(copy, NULL);
+        t.number = number_parse(copy, NULL);
         ok = isfinite(t.number) && !(p < l->end && (is_letter(*p) || *p == '_' || *p == '.'));
     }
     if (!ok) {

@@ -1,4 +1,4 @@
-/* f16, bf16, the generator and the clock. */
+/* f16, bf16, numbers as text, the generator and the clock. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,10 +7,12 @@
 
 #include <cmocka.h>
 
+#include <locale.h>
 #include <math.h>
 
 #include "base/clock.h"
 #include "base/float.h"
+#include "base/number.h"
 #include "base/rng.h"
 
 static void f16_every_value_comes_back(void **state) {
@@ -99,8 +101,45 @@ static void the_clock_does_not_go_back(void **state) {
     }
 }
 
+static void number_text_is(double value, const char *want) {
+    char text[NUMBER_TEXT_MAX];
+    number_shortest(value, text);
+    assert_string_equal(text, want);
+    assert_true(number_parse(text, NULL) == value);
+}
+
+/* Also where the thread's locale writes a comma, on machines that have such a locale. */
+static void numbers_as_text_know_no_locale(void **state) {
+    (void)state;
+    static const char *const names[] = {"C", "de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        locale_t l = newlocale(LC_ALL_MASK, names[i], (locale_t)0);
+        if (!l)
+            continue;
+        locale_t before = uselocale(l);
+        char text[NUMBER_TEXT_MAX], *end;
+        number_text_is(0.1, "0.1");
+        number_text_is(1e-6, "1e-06");
+        number_text_is(-2.5, "-2.5");
+        number_text_is(0.1 + 0.2, "0.30000000000000004");
+        number_shortest_float(0.1f, text);
+        assert_string_equal(text, "0.1");
+        number_shortest_float(16777217.0f, text);
+        assert_string_equal(text, "16777216");
+        assert_int_equal(number_print(text, sizeof text, 'f', 2, 3.14159), 4);
+        assert_string_equal(text, "3.14");
+        number_print(text, sizeof text, 'e', 1, 12345);
+        assert_string_equal(text, "1.2e+04");
+        assert_true(number_parse("1.5x", &end) == 1.5 && *end == 'x');
+        assert_ptr_equal(uselocale((locale_t)0), l); /* the thread's own is back */
+        uselocale(before);
+        freelocale(l);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_as_text_know_no_locale),
         cmocka_unit_test(f16_every_value_comes_back),
         cmocka_unit_test(f16_known_values),
         cmocka_unit_test(f16_rounds_to_nearest_even),
