@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LGP_ABI 1
+#define LGP_ABI 2
 #define LGP_PAGE 64      /* positions of a KV page */
 #define LGP_PANEL 16     /* output rows of a weight panel: lanes of the kernels */
 #define LGP_BLOCK 32     /* k elements of a block: one partial sum each */
@@ -48,7 +48,8 @@ typedef struct LgpWeight {
     const void *data; /* MATRIX: packed panels. VECTOR: f32. TABLE: rows as stored in the file */
     int32_t format;   /* MATRIX: LGP_*. TABLE: the stored format, LGP_TABLE_* below */
     int32_t rows, columns;
-    uint64_t row_bytes; /* TABLE: bytes from row to row */
+    uint64_t row_bytes; /* TABLE: bytes from row to row. MATRIX of experts: from one's panels to the
+                           next one's; rows and columns are those of one */
 } LgpWeight;
 
 /* Stored formats of tables: as DType in src/formats/dtype.h orders them is not assumed; the host
@@ -104,6 +105,8 @@ struct LgpStep {
      * launch; layer is -1 outside the layers. */
     void (*trace)(const LgpStep *step, int32_t launch, int32_t layer);
     void *trace_user;
+    int32_t *sorted; /* work of the launches of experts: the most experts of a product and one,
+                        then rows_max times the most choices of a row; NULL: there are none */
 };
 
 /* What a program file says of itself; the host compares it with the plan before it runs lgp_step.

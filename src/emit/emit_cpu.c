@@ -97,8 +97,9 @@ static const char *const reserved[] = {
     "volatile", "while",  "asm",     "step",     "thread",   "layer",    "row",      "rows",
     "task",     "tasks",  "scratch", "at",       "page",     "part",     "call",     "a",
     "scores",   "count",  "ends",    "tile",     "column",   "adapted",  "index",    "size",
-    "body",     "sinf",   "cosf",    "powf",     "logf",     "sqrtf",    "fabsf",    "floorf",
-    "ceilf",    "linux",  "unix",    "NAN",      "INFINITY"};
+    "moe",      "walk",   "values",  "choice",   "body",     "sinf",     "cosf",     "powf",
+    "logf",     "sqrtf",  "fabsf",   "floorf",   "ceilf",    "linux",    "unix",     "NAN",
+    "INFINITY"};
 
 static const char *identifier(Emit *e, LgStr name, bool taken) {
     for (size_t k = 0; k < sizeof reserved / sizeof reserved[0]; k++)
@@ -138,7 +139,8 @@ const char *emit_input(const Emit *e, int tensor) {
 /* Kernel texts in the order in which they need each other; lines that include a file of the
  * repository are dropped. */
 static LgStatus paste_kernels(Emit *e) {
-    static const char *const order[] = {"abi.h", "vec.h", "math.h", "matmul.h", "attend.h"};
+    static const char *const order[] = {"abi.h",    "vec.h", "math.h",
+                                        "matmul.h", "moe.h", "attend.h"};
     for (size_t n = 0; n < sizeof order / sizeof order[0]; n++) {
         const LgEmbedded *k = lg_kernels_cpu;
         while (k->name && strcmp(k->name, order[n]) != 0)
@@ -264,9 +266,12 @@ static void write_scratch(Emit *e) {
     for (int k = 0; k < plan->launch_count; k++) {
         const Launch *l = &plan->launches[k];
         for (int s = 0; s < l->stage_count; s++) {
-            if (l->stages[s]->matmul)
-                emit_line(e, "n = lgp_matmul_scratch(%llu);",
-                          (unsigned long long)l->stages[s]->matmul->k);
+            const StageMatmul *m = l->stages[s]->matmul;
+            if (m && m->expert >= 0)
+                emit_line(e, "n = lgp_moe_scratch(%llu, %llu);", (unsigned long long)m->n,
+                          (unsigned long long)m->k);
+            else if (m)
+                emit_line(e, "n = lgp_matmul_scratch(%llu);", (unsigned long long)m->k);
             else if (l->stages[s]->attend)
                 emit_line(e, "n = lgp_attend_scratch(%llu, positions);",
                           (unsigned long long)l->stages[s]->attend->group);

@@ -85,6 +85,7 @@ typedef struct RowsEmit {
     RowRef *refs;
     int ref_count, ref_cap;
     int64_t scratch; /* floats that tables need */
+    int64_t choice;  /* floats behind them for what a topk chooses from */
     const Stage *stage;
     LgStatus status;
 } RowsEmit;
@@ -115,6 +116,11 @@ LgStatus emit_rows(Emit *e, int launch);
 LgStatus emit_matmul(Emit *e, int launch);
 LgStatus emit_attend(Emit *e, int launch);
 LgStatus emit_tile(Emit *e, int launch); /* the epilogue of a launch of products */
+LgStatus emit_experts(Emit *e, int launch);
+void emit_choice(RowsEmit *r, const Stage *stage); /* softmax, topk */
+int64_t emit_choice_floats(const Emit *e, const Stage *stage);
+bool emit_is_choice(const Emit *e, int tensor); /* its elements are indexes, stored as int32_t */
+void emit_experts_behind_adapters(Emit *e, int launch);
 
 /* Rows of launches and of the output are those that a step has. */
 LgStatus emit_check_rows(Emit *e);
@@ -123,7 +129,10 @@ LgStatus emit_check_rows(Emit *e);
 void emit_launch_begin(Emit *e, int launch);
 LgStatus emit_launch_end(Emit *e, int launch);
 const char *emit_rows_text(const Emit *e, const Launch *l); /* "step->rows" */
-bool emit_rounds(const Emit *e, int tensor);                /* its stores round to bf16 */
+int emit_domain(const Emit *e, const Launch *l); /* 0: rows of the step, 1: sampled ones */
+/* One product's description, but for its rows: "PART = (LgpMatmul){…};". */
+void emit_matmul_part(Emit *e, const Stage *s, const char *part);
+bool emit_rounds(const Emit *e, int tensor); /* its stores round to bf16 */
 LgStatus emit_check_type(Emit *e, const LangStmt *s, int tensor);
 /* "lgp_row(step, 64, 576, 0)": the place of a value's row. */
 void emit_row_place(Emit *e, int tensor, const char *row, Buf *out);

@@ -2,6 +2,7 @@
  * work a kernel does. */
 #include "emit/emit_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,8 @@ bool emit_rounds(const Emit *e, int tensor) {
 
 LgStatus emit_check_type(Emit *e, const LangStmt *s, int tensor) {
     const LangTensor *t = &e->p->tensors[tensor];
-    if (!t->dtype_written || t->dtype == LANG_F32 || t->dtype == LANG_BF16)
+    if (emit_is_choice(e, tensor) || !t->dtype_written || t->dtype == LANG_F32 ||
+        t->dtype == LANG_BF16)
         return LG_OK;
     return lang_refuse(e->p, s->line, 0, e->err,
                        "cannot emit: programs of back end cpu store f32 and bf16. Give %.*s one of "
@@ -55,7 +57,7 @@ const char *emit_rows_text(const Emit *e, const Launch *l) {
     return l->row_dim == input_dim(e, "last") ? "step->samples" : "step->rows";
 }
 
-static int domain_of(const Emit *e, const Launch *l) {
+int emit_domain(const Emit *e, const Launch *l) {
     return !strcmp(emit_rows_text(e, l), "step->samples");
 }
 
@@ -121,7 +123,7 @@ static void lora_site(Emit *e, const Stage *s, int at) {
 /* One adapter call; its sites share x. */
 static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
     const Stage *first = l->stages[c->stages[0]];
-    int domain = domain_of(e, l);
+    int domain = emit_domain(e, l);
     emit_line(e, "if (step->lora_rows[%d]) { /* adapters */", domain);
     e->indent++;
     emit_line(e, "LgpLora call = {0};");
@@ -167,16 +169,21 @@ LgStatus emit_launch_end(Emit *e, int launch) {
     emit_line(e, "step->barrier(step->team, thread);");
     for (int c = 0; c < l->lora_count; c++)
         lora_call(e, l, &l->loras[c]);
-    if (l->epilogue < l->stage_count && l->lora_count)
-        tiles_behind_adapters(e, launch);
+    if (l->epilogue < l->stage_count && l->lora_count) {
+        if (l->stages[0]->matmul->expert >= 0)
+            emit_experts_behind_adapters(e, launch);
+        else
+            tiles_behind_adapters(e, launch);
+    }
     emit_line(e, "lgp_end(step, thread, %d, %s);", launch, l->in_layer ? "layer" : "-1");
     e->indent--;
     emit_line(e, "}");
     return LG_OK;
 }
 
-static void matmul_part(Emit *e, const Stage *s, int at) {
+void emit_matmul_part(Emit *e, const Stage *s, const char *part) {
     const StageMatmul *m = s->matmul;
+    const uint64_t x_rows = m->slots / m->share;
     int line = s->stmt->line, target = s->stmt->targets[0].tensor;
     Buf x, y;
     buf_init(&x);
@@ -189,11 +196,11 @@ static void matmul_part(Emit *e, const Stage *s, int at) {
             e->arena, "step->weights[%s].data",
             emit_layer_index(e, plan_weight(e->plan, m->bias, WEIGHT_VECTOR), e->arena));
     emit_code(e, line,
-              "part[%d] = (LgpMatmul){.x = %s, .x_stride = %llu, .w = &step->weights[%s], .y = %s, "
+              "%s = (LgpMatmul){.x = %s, .x_stride = %llu, .w = &step->weights[%s], .y = %s, "
               ".y_stride = %llu, .bias = %s, .round_bf16 = %d};",
-              at, x.data, (unsigned long long)emit_row_elems(e, m->x),
+              part, x.data, (unsigned long long)(emit_row_elems(e, m->x) / x_rows),
               emit_layer_index(e, plan_weight(e->plan, m->w, WEIGHT_MATRIX), e->arena), y.data,
-              (unsigned long long)emit_row_elems(e, target), bias ? bias : "NULL",
+              (unsigned long long)(emit_row_elems(e, target) / m->slots), bias ? bias : "NULL",
               emit_rounds(e, target) ? 1 : 0);
     emit_done(e, &x);
     emit_done(e, &y);
@@ -215,7 +222,7 @@ static void tile_tasks(Emit *e, int launch) {
     const char *layer = l->in_layer ? ", layer" : "";
     emit_line(e, "tasks = ends[0];");
     if (l->lora_count)
-        emit_line(e, "const int32_t adapted = step->lora_rows[%d];", domain_of(e, l));
+        emit_line(e, "const int32_t adapted = step->lora_rows[%d];", emit_domain(e, l));
     emit_line(e, "for (int32_t task; (task = step->claim(step->team)) < tasks;) {");
     emit_line(e, "    for (int32_t k = 0; k < %d; k++)", l->epilogue);
     emit_line(e, "        lgp_matmul_task(&part[k], task, scratch);");
@@ -230,14 +237,19 @@ LgStatus emit_matmul(Emit *e, int launch) {
     const Launch *l = &e->plan->launches[launch];
     int n = l->epilogue;
     bool tiles = n < l->stage_count;
+    if (l->stages[0]->matmul->expert >= 0)
+        return emit_experts(e, launch);
     for (int k = 0; k < n; k++)
         LG_TRY(emit_check_type(e, l->stages[k]->stmt, l->stages[k]->stmt->targets[0].tensor));
     if (tiles)
         LG_TRY(emit_tile(e, launch));
     emit_launch_begin(e, launch);
     emit_line(e, "LgpMatmul part[%d];", n);
-    for (int k = 0; k < n; k++)
-        matmul_part(e, l->stages[k], k);
+    for (int k = 0; k < n; k++) {
+        char part[32];
+        snprintf(part, sizeof part, "part[%d]", k);
+        emit_matmul_part(e, l->stages[k], part);
+    }
     emit_own(e);
     emit_line(e, "int32_t ends[%d], tasks = 0;", n);
     emit_line(e, "for (int32_t k = 0; k < %d; k++) {", n);

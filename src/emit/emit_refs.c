@@ -66,9 +66,13 @@ void emit_collect_refs(RowsEmit *r, int from, int to) {
     for (int k = from; k < to; k++) {
         r->stage = r->l->stages[k];
         match_reads(r->stage->stmt->rhs, read_ref, r);
-        int y = r->stage->stmt->targets[0].tensor;
-        if (r->e->p->tensors[y].kind != LANG_STATE)
-            add_ref(r, y, NULL);
+        for (int t = 0; t < r->stage->stmt->target_count; t++) {
+            int y = r->stage->stmt->targets[t].tensor;
+            if (r->e->p->tensors[y].kind != LANG_STATE)
+                add_ref(r, y, NULL);
+        }
+        int64_t choice = emit_choice_floats(r->e, r->stage);
+        r->choice = choice > r->choice ? choice : r->choice;
     }
 }
 
@@ -76,7 +80,7 @@ int64_t emit_rows_scratch(const Emit *e, const Launch *l) {
     Emit copy = *e;
     RowsEmit r = {.e = &copy, .l = l, .status = LG_OK};
     emit_collect_refs(&r, 0, l->stage_count);
-    return r.scratch;
+    return r.scratch + r.choice;
 }
 
 /* A second name for the same value may alias the first. */
@@ -89,8 +93,9 @@ static bool alone(const RowsEmit *r, int k) {
 
 static bool written(const RowsEmit *r, int tensor) {
     for (int k = 0; k < r->l->stage_count; k++)
-        if (r->l->stages[k]->stmt->targets[0].tensor == tensor)
-            return true;
+        for (int t = 0; t < r->l->stages[k]->stmt->target_count; t++)
+            if (r->l->stages[k]->stmt->targets[t].tensor == tensor)
+                return true;
     return false;
 }
 
@@ -131,8 +136,12 @@ void emit_declare_rows(RowsEmit *r) {
             buf_puts(&row, "row");
         }
         emit_row_place(e, ref->tensor, row.data, &place);
-        emit_line(e, "%sfloat *%sconst %s = %s;", written(r, ref->tensor) ? "" : "const ",
-                  alone(r, k) ? "restrict " : "", ref->name, place.data);
+        if (emit_is_choice(e, ref->tensor))
+            emit_line(e, "int32_t *%sconst %s = (int32_t *)(void *)(%s);",
+                      alone(r, k) ? "restrict " : "", ref->name, place.data);
+        else
+            emit_line(e, "%sfloat *%sconst %s = %s;", written(r, ref->tensor) ? "" : "const ",
+                      alone(r, k) ? "restrict " : "", ref->name, place.data);
         emit_done(e, &place);
         emit_done(e, &row);
     }

@@ -13,7 +13,7 @@ LgStatus emit_rows(Emit *e, int launch) {
     LG_TRY(r.status);
     emit_launch_begin(e, launch);
     emit_declare_weights(&r);
-    if (r.scratch)
+    if (r.scratch + r.choice)
         emit_line(e, "float *const scratch = step->scratch + thread * step->scratch_floats;");
     emit_line(e, "const int32_t rows = %s;", emit_rows_text(e, l));
     emit_line(e, "const int32_t tasks = (rows + %d) / %d;", ROWS_PER_TASK - 1, ROWS_PER_TASK);

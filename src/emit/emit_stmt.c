@@ -331,6 +331,10 @@ static int open_loops(StmtEmit *x) {
 
 void emit_stmt(RowsEmit *r, const Stage *stage) {
     Emit *e = r->e;
+    if (stage->op == STAGE_SOFTMAX || stage->op == STAGE_TOPK) {
+        emit_choice(r, stage);
+        return;
+    }
     StmtEmit x = {.e = e,
                   .stage = stage,
                   .s = stage->stmt,

@@ -34,6 +34,8 @@ typedef struct PlanWeight {
     bool in_layer;
     uint64_t rows, columns; /* MATRIX, TABLE: columns is the last stored axis; VECTOR: rows = 1,
                                columns = elements */
+    uint64_t experts; /* MATRIX: it is so many of [rows / experts, columns], packed one by one,
+                         of which each row of a step reads some; 1 otherwise */
     int base; /* its entries in the program's weight table are base + layer (base alone outside the
                  layers) */
 } PlanWeight;
@@ -83,6 +85,8 @@ typedef struct Plan {
     int launch_count;
     int layer_begin, layer_end;
     int output; /* the tensor that the step returns */
+    /* Indexed products: most choices of a row, and most experts; 0: there are none. */
+    uint64_t sort_slots, sort_experts;
     char digest[65];
 } Plan;
 

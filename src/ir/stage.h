@@ -15,6 +15,8 @@ typedef struct StageMatmul {
     uint64_t n, k;
     int expert;       /* indexed: the tensor that picks w's first axis for each row; -1: plain */
     uint64_t experts; /* size of that axis; 1 where plain */
+    uint64_t slots;   /* indexed: products for each row, one a choice; 1 where plain */
+    uint64_t share;   /* products that read one row of x: slots, or 1 where x has a row for each */
 } StageMatmul;
 
 /* p = softmax s in (pos - window, pos]: f(scale * q·k), o = sum s: p * v, over pages. Index order

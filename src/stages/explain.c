@@ -72,11 +72,13 @@ static void stage_cost(Cost *c, const Stage *s) {
     const LangProgram *p = c->plan->program;
     if (s->matmul) {
         const StageMatmul *m = s->matmul;
-        c->weights += bytes_of(c, plan_weight(c->plan, m->w, WEIGHT_MATRIX));
+        /* Experts: one for each choice, at most. */
+        uint64_t chosen = c->rows < m->experts / m->slots ? c->rows * m->slots : m->experts;
+        c->weights += bytes_of(c, plan_weight(c->plan, m->w, WEIGHT_MATRIX)) / m->experts * chosen;
         c->weights += m->bias < 0 ? 0 : bytes_of(c, plan_weight(c->plan, m->bias, WEIGHT_VECTOR));
         value_bytes(c, m->x);
         value_bytes(c, s->stmt->targets[0].tensor);
-        c->flops += 2 * m->n * m->k * c->rows;
+        c->flops += 2 * m->n * m->k * m->slots * c->rows;
         return;
     }
     if (s->attend) {

@@ -47,9 +47,12 @@ static bool siblings(const Fuse *f, const Draft *a, const Draft *b) {
     (void)f;
     if (a->kind != LAUNCH_MATMUL || b->kind != LAUNCH_MATMUL || a->count + b->count > SIBLINGS_MAX)
         return false;
-    const Stage *x = a->stages[0], *y = b->stages[0];
-    return x->matmul->x == y->matmul->x && x->row_dim == y->row_dim && x->matmul->expert < 0 &&
-           y->matmul->expert < 0;
+    const Stage *s = a->stages[0], *t = b->stages[0];
+    const StageMatmul *x = s->matmul, *y = t->matmul;
+    if (x->x != y->x || s->row_dim != t->row_dim || x->expert != y->expert)
+        return false;
+    /* Experts' tasks are of one shape. */
+    return x->expert < 0 || (x->n == y->n && x->slots == y->slots && x->experts == y->experts);
 }
 
 typedef struct SameRow {
@@ -133,12 +136,12 @@ static bool epilogue(const Fuse *f, const Draft *a, const Draft *b) {
         return false;
     uint64_t n = first->matmul->n;
     for (int k = 0; k < a->count; k++)
-        if (a->stages[k]->matmul &&
-            (a->stages[k]->matmul->n != n || a->stages[k]->matmul->expert >= 0))
+        if (a->stages[k]->matmul && a->stages[k]->matmul->n != n)
             return false;
     const LangTarget *t = &s->stmt->targets[0];
     const LangTensor *y = &p->tensors[t->tensor];
-    if (match_stride(p, y, 1) != n || !match_is_var(&t->indexes[0], s->row_var))
+    if (match_stride(p, y, 1) != n * first->matmul->slots ||
+        !match_is_var(&t->indexes[0], s->row_var))
         return false;
     Elementwise e = {p, s, true};
     for (int k = 1; k < t->index_count; k++)
@@ -224,8 +227,9 @@ static LgStatus start(Fuse *f) {
         d->block = k < pass->layer_begin ? 0 : k < pass->layer_end ? 1 : 2;
         d->in_layer = d->block == 1;
         d->rule = s->attend ? "attend-pair" : "alone";
-        d->numerics =
-            s->attend || s->matmul || s->op == STAGE_REDUCE ? NUMERICS_REFERENCE : NUMERICS_EXACT;
+        d->numerics = s->attend || s->matmul || s->op == STAGE_REDUCE || s->op == STAGE_SOFTMAX
+                          ? NUMERICS_REFERENCE
+                          : NUMERICS_EXACT;
     }
     return LG_OK;
 }
@@ -288,6 +292,7 @@ static LgStatus group_sites(Pass *pass, Launch *l) {
 
 static LgStatus finish(Pass *pass, const Draft *d, Launch *l) {
     static const char *const kernels[] = {"rows", "matmul", "attend"};
+    const StageMatmul *m = d->stages[0]->matmul;
     *l = (Launch){.kind = d->kind,
                   .stages = d->stages,
                   .stage_count = d->count,
@@ -295,7 +300,7 @@ static LgStatus finish(Pass *pass, const Draft *d, Launch *l) {
                   .row_dim = d->stages[0]->row_dim,
                   .rule = d->rule,
                   .numerics = d->numerics,
-                  .kernel = kernels[d->kind]};
+                  .kernel = m && m->expert >= 0 ? "experts" : kernels[d->kind]};
     l->cite.template_name = l->kernel;
     l->epilogue = d->count;
     while (d->kind == LAUNCH_MATMUL && !d->stages[l->epilogue - 1]->matmul)

@@ -136,6 +136,30 @@ static LgStatus check_bias(const Product *m, const LangExpr *bias, int target_le
         name_of(m, t->tensor), name_of(m, bias->tensor));
 }
 
+/* An expert is chosen by the axes that name the product: pick[t,j] for a target [t,j,…]. x has a
+ * row for each choice, or one for all of a row's. */
+static LgStatus check_choice(const Product *m, int target_lead, StageMatmul *out) {
+    const LangProgram *p = m->pass->p;
+    const LangTarget *t = &m->s->targets[0];
+    const LangIndex *choice = &m->w->indexes[0];
+    const LangTensor *which = &p->tensors[choice->tensor], *y = &p->tensors[t->tensor];
+    int lead = m->x->index_count - m->reduce->var_count;
+    bool good = which->kind == LANG_VALUE && choice->count <= t->index_count &&
+                (lead == 1 || lead == target_lead);
+    for (int k = 0; good && k < choice->count; k++)
+        good = match_index_equal(&choice->indexes[k], &t->indexes[k]) &&
+               t->indexes[k].kind == LANG_INDEX_VAR;
+    if (!good)
+        return lang_refuse(
+            p, m->s->line, m->w->column, m->pass->err,
+            "cannot lift: %s is looked up by another choice than that of its result. Accepted: "
+            "y[t,j,f] = sum i: x[t,i] * W[pick[t,j],f,i], or x[t,j,i], where pick is a topk's.",
+            name_of(m, m->w->tensor));
+    out->slots = match_stride(p, y, 1) / match_stride(p, y, target_lead);
+    out->share = lead == 1 ? out->slots : 1;
+    return LG_OK;
+}
+
 static LgStatus split_factors(Product *m) {
     const LangProgram *p = m->pass->p;
     const LangExpr *factors[9];
@@ -164,8 +188,13 @@ LgStatus lift_matmul(Pass *pass, const LangStmt *s, const LangExpr *reduce, cons
     StageMatmul *out = ARENA_NEW(pass->arena, StageMatmul);
     if (!out)
         return lg_fail_memory(pass->err);
-    *out =
-        (StageMatmul){.x = m.x->tensor, .w = m.w->tensor, .bias = -1, .expert = -1, .experts = 1};
+    *out = (StageMatmul){.x = m.x->tensor,
+                         .w = m.w->tensor,
+                         .bias = -1,
+                         .expert = -1,
+                         .experts = 1,
+                         .slots = 1,
+                         .share = 1};
     int target_lead = 1; /* axes of the target that name its row */
     if (m.w->indexes[0].kind == LANG_INDEX_LOOKUP) {
         m.lead = 1;
@@ -176,6 +205,8 @@ LgStatus lift_matmul(Pass *pass, const LangStmt *s, const LangExpr *reduce, cons
     LG_TRY(check_summed(&m));
     LG_TRY(check_rows(&m, target_lead));
     LG_TRY(check_input(&m, stage, target_lead));
+    if (m.lead)
+        LG_TRY(check_choice(&m, target_lead, out));
     if (bias) {
         LG_TRY(check_bias(&m, bias, target_lead));
         out->bias = bias->tensor;

@@ -26,9 +26,11 @@ static const BackendStages backend_stages[] = {
       [STAGE_MAP] = true,
       [STAGE_REDUCE] = true,
       [STAGE_MATMUL] = true,
+      [STAGE_SOFTMAX] = true,
+      [STAGE_TOPK] = true,
       [STAGE_SCATTER] = true,
       [STAGE_ATTEND] = true},
-     false},
+     true},
 };
 
 LgStatus pass_check_kernels(Pass *pass) {

@@ -10,7 +10,8 @@ typedef struct Weights {
     LgStatus status;
 } Weights;
 
-static void add_weight(Weights *w, int tensor, WeightUse use, uint64_t rows, uint64_t columns) {
+static void add_weight(Weights *w, int tensor, WeightUse use, uint64_t rows, uint64_t columns,
+                       uint64_t experts) {
     Plan *plan = w->pass->plan;
     if (plan_weight(plan, tensor, use) || w->status != LG_OK)
         return;
@@ -31,6 +32,7 @@ static void add_weight(Weights *w, int tensor, WeightUse use, uint64_t rows, uin
                                                        .in_layer = t->in_layer,
                                                        .rows = rows,
                                                        .columns = columns,
+                                                       .experts = experts,
                                                        .base = plan->weight_total};
     plan->weight_total += t->in_layer ? w->pass->p->layer_count : 1;
 }
@@ -56,7 +58,7 @@ static void elementwise(void *user, int tensor, const LangExpr *ref) {
         lookup |= ref->indexes[k].kind == LANG_INDEX_LOOKUP;
     uint64_t elems = match_stride(p, t, 0);
     if (!lookup) {
-        add_weight(w, tensor, WEIGHT_VECTOR, 1, elems);
+        add_weight(w, tensor, WEIGHT_VECTOR, 1, elems, 1);
         return;
     }
     if (!is_table(t, ref)) {
@@ -67,7 +69,7 @@ static void elementwise(void *user, int tensor, const LangExpr *ref) {
         return;
     }
     uint64_t rows = p->dims[t->dims[0]].size;
-    add_weight(w, tensor, WEIGHT_TABLE, rows, elems / rows);
+    add_weight(w, tensor, WEIGHT_TABLE, rows, elems / rows, 1);
 }
 
 static LgStatus add_state(Pass *pass, int tensor, StateLayout layout, uint64_t heads,
@@ -135,9 +137,13 @@ LgStatus pass_weights(Pass *pass) {
         const StageMatmul *m = s->matmul;
         w.stage = s;
         if (m) {
-            add_weight(&w, m->w, WEIGHT_MATRIX, m->n * m->experts, m->k);
+            add_weight(&w, m->w, WEIGHT_MATRIX, m->n * m->experts, m->k, m->experts);
             if (m->bias >= 0)
-                add_weight(&w, m->bias, WEIGHT_VECTOR, 1, m->n);
+                add_weight(&w, m->bias, WEIGHT_VECTOR, 1, m->n, 1);
+            if (m->expert >= 0 && m->slots > pass->plan->sort_slots)
+                pass->plan->sort_slots = m->slots;
+            if (m->expert >= 0 && m->experts > pass->plan->sort_experts)
+                pass->plan->sort_experts = m->experts;
         } else {
             stage_reads(pass->p, s, elementwise, &w);
         }

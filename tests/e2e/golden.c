@@ -141,12 +141,14 @@ typedef struct Forced {
     int32_t count, prompt;
     int32_t *token, *want;
     double *margin;
+    double *gap; /* the router's; INFINITY where none is recorded */
 } Forced;
 
 static void forced_free(Forced *f) {
     lg_free(f->token);
     lg_free(f->want);
     lg_free(f->margin);
+    lg_free(f->gap);
 }
 
 static int32_t int_at(const json_t *list, size_t i) {
@@ -165,9 +167,13 @@ static LgStatus forced_make(const Goldens *g, const char *name, const json_t *go
     f->token = lg_alloc_array(n + steps, sizeof *f->token);
     f->want = lg_alloc_array(n + steps, sizeof *f->want);
     f->margin = lg_alloc_array(n + steps, sizeof *f->margin);
-    if (!f->token || !f->want || !f->margin)
+    f->gap = lg_alloc_array(n + steps, sizeof *f->gap);
+    if (!f->token || !f->want || !f->margin || !f->gap)
         return lg_fail_memory(err);
+    const json_t *gaps = json_object_get(golden, "router_gap");
     for (size_t i = 0; i < n + steps - 1; i++) {
+        const json_t *gap = i < n ? json_array_get(gaps, i) : NULL;
+        f->gap[i] = gap ? json_number_value(gap) : (double)INFINITY;
         f->token[i] = i < n ? int_at(ids, i) : int_at(next, i - n);
         bool continues = i + 1 >= n;
         f->want[i] =
@@ -210,6 +216,10 @@ static void judge(const Forcing *j, int32_t at, const float *logits) {
             best = v;
     bool agree = best == f->want[at];
     bool sure = f->margin[at] >= (j->store_f32 ? 2 * j->c->last_limit : j->c->sure_margin);
+    if (sure && !j->store_f32 && f->gap[at] < j->c->router_gap) {
+        sure = false;
+        j->count->exempt++;
+    }
     j->count->ids++;
     j->count->agree += agree;
     j->count->sure += sure;

@@ -38,11 +38,16 @@ typedef struct GoldenCase {
     bool quiet;                           /* print nothing */
     double last_limit;                    /* f32 stores: of the last logits */
     double sure_margin;                   /* bf16 stores: from here every id must agree */
+    /* bf16 stores: where the reference recorded a smaller gap between the last chosen and the first
+     * unchosen router logit, rounding may choose another expert, and the id binds no more than one
+     * of small margin. */
+    double router_gap;
 } GoldenCase;
 
 typedef struct GoldenCount {
     int ids, agree;       /* all positions that were judged */
     int sure, sure_agree; /* those whose margin binds */
+    int exempt;           /* of wide margin, but behind a close choice of experts */
     double last_diff;     /* largest of the last logits */
     int prompts;
 } GoldenCount;

@@ -32,6 +32,7 @@ typedef struct CpuRunner {
     LoraTables *adapters; /* NULL until the first is installed */
     int32_t token_vocab;
     unsigned char *activations;
+    int32_t *sorted;
     float *scratch;
     int64_t scratch_floats; /* a thread */
     int32_t scratch_positions;
@@ -72,6 +73,19 @@ static LgStatus cpu_kv_reserve(Runner *r, int32_t pages, LgError *err) {
     LG_TRY(batch_reserve(&c->batch, c->kv.count, err));
     int64_t positions = (int64_t)c->kv.count * KV_PAGE_POSITIONS;
     return reserve_scratch(c, positions < INT32_MAX ? (int32_t)positions : INT32_MAX, err);
+}
+
+static LgStatus reserve_sorted(CpuRunner *c, LgError *err) {
+    const Plan *plan = c->plan;
+    if (plan->sort_experts == 0)
+        return LG_OK;
+    uint64_t rows = (uint64_t)c->base.rows_max;
+    if (plan->sort_slots > INT32_MAX / rows)
+        return lg_fail(err, LG_LIMIT, 0, "steps of %d rows have more choices of experts than 2^31",
+                       c->base.rows_max);
+    c->sorted = lg_alloc_array((size_t)(plan->sort_experts + 1 + plan->sort_slots * rows),
+                               sizeof *c->sorted);
+    return c->sorted ? LG_OK : lg_fail_memory(err);
 }
 
 static LgStatus reserve_activations(CpuRunner *c, LgError *err) {
@@ -197,6 +211,7 @@ static void cpu_close(Runner *r) {
     batch_clear(&c->batch);
     lora_tables_destroy(c->adapters);
     lg_free_aligned(c->activations);
+    lg_free(c->sorted);
     lg_free_aligned(c->scratch);
     arena_clear(&c->arena);
     lg_free(c);
@@ -261,6 +276,7 @@ static LgStatus prepare_step(CpuRunner *c, const RunnerOptions *o, LgError *err)
                         .rows_max = c->base.rows_max,
                         .weights = c->weights.table,
                         .arena = c->activations,
+                        .sorted = c->sorted,
                         .team = c->team,
                         .claim = team_claim,
                         .barrier = team_barrier};
@@ -288,6 +304,7 @@ static LgStatus open_parts(CpuRunner *c, const RunnerOptions *o, LgError *err) {
     c->kv.page_bytes = c->plan->layer_page_bytes * (uint64_t)layers;
     c->kv.poison = o->poison;
     LG_TRY(reserve_activations(c, err));
+    LG_TRY(reserve_sorted(c, err));
     LG_TRY(batch_reserve(&c->batch, 0, err));
     LG_TRY(reserve_scratch(c, POSITIONS_MIN, err));
     LG_TRY(prepare_step(c, o, err));

@@ -22,6 +22,8 @@ typedef struct Entry {
     LgpWeight *out;
     uint64_t offset; /* of its data in the block */
     uint64_t first_job, job_count, panels_a_job;
+    uint64_t expert_rows, expert_bytes,
+        expert_jobs;       /* of each matrix; one where there are no experts */
     atomic_bool too_large; /* a Q4_0 scale that the packed format cannot hold */
 } Entry;
 
@@ -73,15 +75,21 @@ static LgStatus place_matrix(Load *l, const PlanWeight *w, const ParamBinding *b
                               "is expected.");
     }
     out->format = pack_format(b);
-    size_t bytes = pack_matrix_bytes(out->format, w->rows, w->columns);
-    if (bytes == 0 && w->rows && w->columns)
+    uint64_t rows = w->rows / w->experts;
+    uint64_t bytes = pack_matrix_bytes(out->format, rows, w->columns);
+    if ((bytes == 0 && rows && w->columns) || bytes > SIZE_MAX / 2 / w->experts)
         return refuse(l, w, err, "it is larger than memory can be addressed.");
-    LG_TRY(add_entry(l, w, b, out, bytes, err));
+    LG_TRY(add_entry(l, w, b, out, bytes * w->experts, err));
     Entry *e = &l->entries[l->count - 1];
     uint64_t panel = lgp_panel_bytes(out->format, w->columns);
     e->panels_a_job = panel < JOB_BYTES ? JOB_BYTES / (panel ? panel : 1) : 1;
-    e->job_count = (pack_panel_count(w->rows) + e->panels_a_job - 1) / e->panels_a_job;
+    e->expert_rows = rows;
+    e->expert_bytes = bytes;
+    e->expert_jobs = (pack_panel_count(rows) + e->panels_a_job - 1) / e->panels_a_job;
+    e->job_count = e->expert_jobs * w->experts;
     l->job_count += e->job_count;
+    out->rows = (int32_t)rows;
+    out->row_bytes = bytes;
     return LG_OK;
 }
 
@@ -154,16 +162,42 @@ static void fill_rows(const Load *l, const Entry *e, float *dst) {
         binding_row_f32(e->binding, p, e->weight->tensor, row, dst + row * columns);
 }
 
+/* One expert's matrix of a stack or of a tensor that holds all of them. */
+static ParamBinding expert_binding(const ParamBinding *b, uint64_t expert, uint64_t experts,
+                                   Tensor *view) {
+    ParamBinding one = *b;
+    if (b->stacked) {
+        one.tensor = b->stacked[expert];
+        one.stacked = NULL;
+    } else if (b->tensor && experts > 1) {
+        *view = *b->tensor;
+        view->rank--;
+        for (int i = 0; i < view->rank; i++)
+            view->shape[i] = b->tensor->shape[i + 1];
+        view->bytes = b->tensor->bytes / experts;
+        view->data = b->tensor->data + view->bytes * expert;
+        one.tensor = view;
+    }
+    return one;
+}
+
+static bool pack_expert(const Entry *e, int format, uint64_t expert, uint64_t from, uint64_t to,
+                        unsigned char *dst) {
+    Tensor view;
+    ParamBinding one = expert_binding(e->binding, expert, e->weight->experts, &view);
+    return pack_matrix_panels(&one, format, e->expert_rows, e->weight->columns, from, to, dst);
+}
+
 static void run_job(const Load *l, Entry *e, uint64_t job) {
     unsigned char *dst = l->data + e->offset;
     if (e->weight->use != WEIGHT_MATRIX) {
         fill_rows(l, e, (float *)(void *)dst);
         return;
     }
-    uint64_t panels = pack_panel_count(e->weight->rows), from = job * e->panels_a_job;
+    uint64_t expert = job / e->expert_jobs, panels = pack_panel_count(e->expert_rows);
+    uint64_t from = job % e->expert_jobs * e->panels_a_job;
     uint64_t to = panels - from > e->panels_a_job ? from + e->panels_a_job : panels;
-    if (!pack_matrix_panels(e->binding, e->out->format, e->weight->rows, e->weight->columns, from,
-                            to, dst))
+    if (!pack_expert(e, e->out->format, expert, from, to, dst + expert * e->expert_bytes))
         atomic_store(&e->too_large, true);
 }
 
@@ -205,15 +239,17 @@ static LgStatus repack_large(Load *l, Arena *arena, WeightMemory *out, LgError *
         const PlanWeight *w = e->weight;
         if (!atomic_load(&e->too_large))
             continue;
-        size_t bytes = pack_matrix_bytes(LGP_Q8, w->rows, w->columns);
-        void *data = bytes ? lg_alloc_aligned(bytes) : NULL;
+        size_t bytes = pack_matrix_bytes(LGP_Q8, e->expert_rows, w->columns);
+        unsigned char *data =
+            bytes && bytes <= SIZE_MAX / w->experts ? lg_alloc_aligned(bytes * w->experts) : NULL;
         if (!data)
             return lg_fail_memory(err);
         out->repacked[out->repacked_count++] = data;
-        if (!pack_matrix_panels(e->binding, LGP_Q8, w->rows, w->columns, 0,
-                                pack_panel_count(w->rows), data))
-            return refuse(l, w, err, "its scales are too large.");
+        for (uint64_t x = 0; x < w->experts; x++)
+            if (!pack_expert(e, LGP_Q8, x, 0, pack_panel_count(e->expert_rows), data + x * bytes))
+                return refuse(l, w, err, "its scales are too large.");
         e->out->format = LGP_Q8;
+        e->out->row_bytes = bytes;
         e->out->data = data;
     }
     return LG_OK;

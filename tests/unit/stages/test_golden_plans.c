@@ -28,6 +28,12 @@ static const Golden goldens[] = {
      "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
      "\"attention_bias\": false, \"mlp_bias\": false, " SMALL_DIMS "}",
      false},
+    {"qwen3_moe.lg", "qwen3_moe", "cpu",
+     "{\"architectures\": [\"Qwen3MoeForCausalLM\"], \"model_type\": \"qwen3_moe\", "
+     "\"attention_bias\": false, \"use_sliding_window\": false, \"num_experts\": 8, "
+     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 40, \"norm_topk_prob\": true, "
+     "\"decoder_sparse_step\": 1, \"mlp_only_layers\": [], " SMALL_DIMS "}",
+     true},
 };
 
 static bool update;

@@ -2,7 +2,6 @@
 #include "tests/unit/stages/fixture.h"
 
 static const PlanOptions cpu = {.backend = "cpu"};
-static const PlanOptions interp = {.backend = "interp"};
 
 /* A page must use all that it makes: params are declared where a body reads them, and what stands
  * behind a body's @ is added to what the logits read. */
@@ -203,18 +202,23 @@ static void attention_is_refused_with_the_reason(void **state) {
             "over the run-time axis of s lifts as a pair only", "Accepted:");
 }
 
-static void experts_lift_and_the_cpu_says_what_it_lacks(void **state) {
+#define ROUTER                                                                                     \
+    "dim X = 4\ndim K = 2\n"                                                                       \
+    "param wr[X, E] = \"r.weight\"\n"                                                              \
+    "param we[X, F, E] = \"e.{X}.weight\"\n"                                                       \
+    "param wd[X, E, F] = \"d.{X}.weight\"\n"                                                       \
+    "rt[t,e]: f32 = sum i: x[t,i] * wr[e,i]\n"                                                     \
+    "route[t,e]: f32 = softmax e: rt[t,e]\n"                                                       \
+    "pick[t,j in K], gate[t,j in K]: f32 = topk e: route[t,e]\n"
+
+static void experts_lift_to_products_that_a_choice_picks(void **state) {
     Page p;
     (void)state;
-    static const char body[] =
-        "dim X = 4\ndim K = 2\n"
-        "param wr[X, E] = \"r.weight\"\n"
-        "param we[X, F, E] = \"e.{X}.weight\"\n"
-        "rt[t,e]: f32 = sum i: x[t,i] * wr[e,i]\n"
-        "route[t,e]: f32 = softmax e: rt[t,e]\n"
-        "pick[t,j in K], gate[t,j in K]: f32 = topk e: route[t,e]\n"
-        "fg[t,j,f] = sum i: x[t,i] * we[pick[t,j],f,i]\n@fg[last[n],0,0] * gate[last[n],0]";
-    plan_of(&p, body, &interp);
+    plan_of(&p,
+            ROUTER "fg[t,j,f] = sum i: x[t,i] * we[pick[t,j],f,i]\n"
+                   "fd[t,j,i] = sum f: fg[t,j,f] * wd[pick[t,j],i,f]\n@fd[last[n],0,i] * "
+                   "gate[last[n],0]",
+            &cpu);
     assert_int_equal(stage_of(p.plan, "route", NULL)->op, STAGE_SOFTMAX);
     assert_int_equal(stage_of(p.plan, "pick", NULL)->op, STAGE_TOPK);
     const StageMatmul *m = stage_of(p.plan, "fg", NULL)->matmul;
@@ -223,8 +227,26 @@ static void experts_lift_and_the_cpu_says_what_it_lacks(void **state) {
     assert_int_equal(m->experts, 4);
     assert_int_equal(m->n, 80);
     assert_int_equal(m->k, 48);
+    assert_int_equal(m->slots, 2);
+    assert_int_equal(m->share, 2); /* both choices of a row read the same x */
+    assert_int_equal(stage_of(p.plan, "fd", NULL)->matmul->share, 1);
+    const PlanWeight *w = plan_weight(p.plan, tensor_id(p.plan->program, "we"), WEIGHT_MATRIX);
+    assert_non_null(w);
+    assert_int_equal(w->experts, 4);
+    assert_int_equal(w->rows, 4 * 80);
+    assert_int_equal(p.plan->sort_experts, 4);
+    assert_int_equal(p.plan->sort_slots, 2);
     page_clear(&p);
-    refused(body, "missing kernel for this stage (SOFTMAX) on back end cpu", "interpreter");
+}
+
+/* Every choice's product would be that of the first one's expert. */
+static void experts_chosen_for_another_result_are_refused(void **state) {
+    (void)state;
+    refused(ROUTER "u[t,j in K,i] = x[t,i] * gate[t,j]\n"
+                   "fg[t,j,f] = sum i: u[t,j,i] * we[pick[t,0],f,i]\n"
+                   "fd[t,j,i] = sum f: fg[t,j,f] * wd[pick[t,j],i,f]\n@fd[last[n],0,i]",
+            "cannot lift: we is looked up by another choice than that of its result",
+            "W[pick[t,j],f,i]");
 }
 
 int main(void) {
@@ -237,7 +259,8 @@ int main(void) {
         cmocka_unit_test(softmax_and_its_sum_are_one_attend),
         cmocka_unit_test(window_and_score_function_belong_to_the_attend),
         cmocka_unit_test(attention_is_refused_with_the_reason),
-        cmocka_unit_test(experts_lift_and_the_cpu_says_what_it_lacks),
+        cmocka_unit_test(experts_lift_to_products_that_a_choice_picks),
+        cmocka_unit_test(experts_chosen_for_another_result_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
