@@ -11,14 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LGP_ABI 2
+#define LGP_ABI 3
 #define LGP_PAGE 64      /* positions of a KV page */
 #define LGP_PANEL 16     /* output rows of a weight panel: lanes of the kernels */
 #define LGP_BLOCK 32     /* k elements of a block: one partial sum each */
 #define LGP_LORA_SITES 4 /* sites of one lora call */
 #define LGP_LORA_SET 4   /* adapters of one row */
 
-/* Formats of packed matrices (and of tables). Quantised ones stay quantised. */
+/* Formats of packed matrices. Quantised ones stay quantised. */
 enum {
     LGP_F32 = 0,
     LGP_BF16 = 1,
@@ -46,22 +46,14 @@ static inline uint64_t lgp_panel_bytes(int32_t format, uint64_t columns) {
 /* One entry of the weight table; see matmul.h for the packed layouts. */
 typedef struct LgpWeight {
     const void *data; /* MATRIX: packed panels. VECTOR: f32. TABLE: rows as stored in the file */
-    int32_t format;   /* MATRIX: LGP_*. TABLE: the stored format, LGP_TABLE_* below */
+    int32_t format;   /* MATRIX: LGP_* */
     int32_t rows, columns;
     uint64_t row_bytes; /* TABLE: bytes from row to row. MATRIX of experts: from one's panels to the
                            next one's; rows and columns are those of one */
+    /* TABLE: the host's conversion of stored elements, whole blocks, to f32: lookups have every
+     * format that the host reads, and no copy of how. */
+    void (*to_f32)(const void *src, float *dst, size_t count);
 } LgpWeight;
-
-/* Stored formats of tables: as DType in src/formats/dtype.h orders them is not assumed; the host
- * maps. */
-enum {
-    LGP_TABLE_F32 = 0,
-    LGP_TABLE_F16,
-    LGP_TABLE_BF16,
-    LGP_TABLE_Q8_0,
-    LGP_TABLE_Q4_0,
-    LGP_TABLE_Q4_1
-};
 
 typedef struct LgpStep LgpStep;
 
@@ -80,6 +72,11 @@ typedef struct LgpLora {
     int32_t n[LGP_LORA_SITES];
     int32_t store_bf16;                /* round low and y to bf16 */
     const float *bias[LGP_LORA_SITES]; /* added to the base result; DoRA needs it; NULL: none */
+    /* Sites of experts: `slots` results for each row of the domain, each of the expert that choice
+     * names for it; `share` of them read one row of x. x and y have rows of results. NULL: one
+     * weight, and a result a row. */
+    const int32_t *choice; /* [rows * slots] */
+    int32_t experts, slots, share;
 } LgpLora;
 
 struct LgpStep {

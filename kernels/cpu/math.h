@@ -110,38 +110,10 @@ LGP_INLINE float lgp_rsqrt(float x) {
     return 1.0f / __builtin_sqrtf(x);
 }
 
-/* Row `row` of a table in its stored format, w->columns elements as f32. */
-LGP_NOINLINE void lgp_table_row(const LgpWeight *w, int32_t row, float *out) {
-    const unsigned char *p = (const unsigned char *)w->data + (uint64_t)row * w->row_bytes;
-    const int32_t n = w->columns;
-    if (w->format == LGP_TABLE_F32) {
-        memcpy(out, p, (size_t)n * sizeof(float));
-    } else if (w->format == LGP_TABLE_BF16) {
-        for (int32_t i = 0; i < n; i++)
-            out[i] = lgp_from_bits((uint32_t)lgp_load_u16(p + 2 * i) << 16);
-    } else if (w->format == LGP_TABLE_F16) {
-        for (int32_t i = 0; i < n; i++)
-            out[i] = lgp_f16_float(lgp_load_u16(p + 2 * i));
-    } else if (w->format == LGP_TABLE_Q8_0) {
-        for (int32_t i = 0; i < n; i += 32, p += 34) {
-            float d = lgp_f16_float(lgp_load_u16(p));
-            for (int32_t k = 0; k < 32; k++)
-                out[i + k] = (float)(int8_t)p[2 + k] * d;
-        }
-    } else {
-        const int with_min = w->format == LGP_TABLE_Q4_1;
-        const int32_t bytes = with_min ? 20 : 18;
-        for (int32_t i = 0; i < n; i += 32, p += bytes) {
-            float d = lgp_f16_float(lgp_load_u16(p)),
-                  m = with_min ? lgp_f16_float(lgp_load_u16(p + 2)) : 0.0f;
-            float zero = with_min ? 0.0f : 8.0f;
-            const unsigned char *codes = p + bytes - 16;
-            for (int32_t k = 0; k < 16; k++) {
-                out[i + k] = ((float)(codes[k] & 15) - zero) * d + m;
-                out[i + k + 16] = ((float)(codes[k] >> 4) - zero) * d + m;
-            }
-        }
-    }
+/* Row `row` of a table, w->columns elements as f32. */
+LGP_INLINE void lgp_table_row(const LgpWeight *w, int32_t row, float *out) {
+    w->to_f32((const unsigned char *)w->data + (uint64_t)row * w->row_bytes, out,
+              (size_t)w->columns);
 }
 
 #endif

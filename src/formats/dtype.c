@@ -1,7 +1,4 @@
-/* The dtype table and the conversions to f32, element by element as the formats define them. Block
- * layouts (all values little-endian): Q8_0 = f16 d, 32 × i8 q: q·d.  Q4_0 = f16 d, 16 bytes: (q −
- * 8)·d.  Q4_1 = f16 d, f16 m, 16 bytes: q·d + m. The low halves of the 16 bytes are elements 0 to
- * 15, the high halves 16 to 31. */
+/* The dtype table and the conversions to f32, element by element as the formats define them. */
 #include "formats/dtype.h"
 
 #include <assert.h>
@@ -29,50 +26,40 @@ static void to_f32_BF16(const void *src, float *dst, size_t count) {
         dst[i] = bf16_to_float(load_u16(p + 2 * i));
 }
 
-static void to_f32_Q8_0(const void *src, float *dst, size_t count) {
+/* Four bits of exponent (bias 7), three of mantissa; no infinities, all ones is a NaN.  As an f16
+ * with the same bits in place the number is 2^-8 of its value. */
+static void to_f32_F8_E4M3(const void *src, float *dst, size_t count) {
     const unsigned char *p = src;
-    for (; count >= 32; count -= 32, p += 34, dst += 32) {
-        float d = f16_to_float(load_u16(p));
-        for (int i = 0; i < 32; i++)
-            dst[i] = (float)(int8_t)p[2 + i] * d;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half = (uint16_t)((p[i] & 0x80) << 8 | (p[i] & 0x7f) << 7);
+        dst[i] = (p[i] & 0x7f) == 0x7f ? float_from_bits(0x7fc00000u) : f16_to_float(half) * 256.0f;
     }
 }
 
-static void to_f32_Q4_0(const void *src, float *dst, size_t count) {
-    const unsigned char *p = src;
-    for (; count >= 32; count -= 32, p += 18, dst += 32) {
-        float d = f16_to_float(load_u16(p));
-        for (int i = 0; i < 16; i++) {
-            dst[i] = (float)((p[2 + i] & 15) - 8) * d;
-            dst[16 + i] = (float)((p[2 + i] >> 4) - 8) * d;
-        }
+/* The block formats: what a block says, multiplied out. */
+#define TO_F32_BLOCK(dtype, elems, bytes)                                                          \
+    static void to_f32_##dtype(const void *src, float *dst, size_t count) {                        \
+        blocks_to_f32(block_parts_##dtype, elems, bytes, src, dst, count);                         \
     }
-}
+#define TO_F32_plain(dtype, elems, bytes)
+#define TO_F32_none(dtype, elems, bytes)
+#define TO_F32_block(dtype, elems, bytes) TO_F32_BLOCK(dtype, elems, bytes)
+#define TO_F32(dtype, elems, bytes, kind) TO_F32_##kind(dtype, elems, bytes)
+DTYPE_MAP(TO_F32)
+#undef TO_F32
 
-static void to_f32_Q4_1(const void *src, float *dst, size_t count) {
-    const unsigned char *p = src;
-    for (; count >= 32; count -= 32, p += 20, dst += 32) {
-        float d = f16_to_float(load_u16(p));
-        float m = f16_to_float(load_u16(p + 2));
-        for (int i = 0; i < 16; i++) {
-            dst[i] = (float)(p[4 + i] & 15) * d + m;
-            dst[16 + i] = (float)(p[4 + i] >> 4) * d + m;
-        }
-    }
-}
-
-/* A row that says "served" and has no conversion does not compile. */
-#define CONVERSION_true(dtype) to_f32_##dtype
-#define CONVERSION_false(dtype) NULL
+/* A row of a kind that is served and has no conversion does not compile. */
+#define KIND_plain(dtype) .served = true, .to_f32 = to_f32_##dtype
+#define KIND_block(dtype) KIND_plain(dtype), .parts = block_parts_##dtype
+#define KIND_none(dtype) .served = false
 
 static const DTypeInfo dtypes[DTYPE_COUNT] = {
-#define DTYPE_ROW(dtype, elems, bytes, is_served)                                                  \
+#define DTYPE_ROW(dtype, elems, bytes, kind)                                                       \
     [DTYPE_##dtype] = {                                                                            \
         .name = #dtype,                                                                            \
         .block_elems = elems,                                                                      \
         .block_bytes = bytes,                                                                      \
-        .served = is_served,                                                                       \
-        .to_f32 = CONVERSION_##is_served(dtype),                                                   \
+        KIND_##kind(dtype),                                                                        \
     },
     DTYPE_MAP(DTYPE_ROW)
 #undef DTYPE_ROW

@@ -7,41 +7,42 @@
 #include <stdint.h>
 
 #include "base/str.h"
+#include "formats/blocks.h"
 
-/* Name as printed, elements a block, bytes a block, whether the engine computes from it.
- * Types that are known but not served are here so that a refusal can name them. */
+/* Name as printed, elements a block, bytes a block, kind: "plain" and "block" (blocks.h) have a
+ * conversion to f32 and are served; "none" is known so that a refusal can name it. */
 /* clang-format off */
 #define DTYPE_MAP(X)                 \
-    X(F32,     1,   4, true)         \
-    X(F16,     1,   2, true)         \
-    X(BF16,    1,   2, true)         \
-    X(Q8_0,   32,  34, true)         \
-    X(Q4_0,   32,  18, true)         \
-    X(Q4_1,   32,  20, true)         \
-    X(Q5_0,   32,  22, false)        \
-    X(Q5_1,   32,  24, false)        \
-    X(Q2_K,  256,  84, false)        \
-    X(Q3_K,  256, 110, false)        \
-    X(Q4_K,  256, 144, false)        \
-    X(Q5_K,  256, 176, false)        \
-    X(Q6_K,  256, 210, false)        \
-    X(IQ4_NL, 32,  18, false)        \
-    X(F64,     1,   8, false)        \
-    X(I8,      1,   1, false)        \
-    X(U8,      1,   1, false)        \
-    X(I16,     1,   2, false)        \
-    X(U16,     1,   2, false)        \
-    X(I32,     1,   4, false)        \
-    X(U32,     1,   4, false)        \
-    X(I64,     1,   8, false)        \
-    X(U64,     1,   8, false)        \
-    X(BOOL,    1,   1, false)        \
-    X(F8_E4M3, 1,   1, false)        \
-    X(F8_E5M2, 1,   1, false)
+    X(F32,     1,   4, plain)        \
+    X(F16,     1,   2, plain)        \
+    X(BF16,    1,   2, plain)        \
+    X(F8_E4M3, 1,   1, plain)        \
+    X(Q8_0,   32,  34, block)        \
+    X(Q4_0,   32,  18, block)        \
+    X(Q4_1,   32,  20, block)        \
+    X(Q5_0,   32,  22, block)        \
+    X(Q5_1,   32,  24, block)        \
+    X(IQ4_NL, 32,  18, block)        \
+    X(Q2_K,  256,  84, block)        \
+    X(Q3_K,  256, 110, block)        \
+    X(Q4_K,  256, 144, block)        \
+    X(Q5_K,  256, 176, block)        \
+    X(Q6_K,  256, 210, block)        \
+    X(F64,     1,   8, none)         \
+    X(I8,      1,   1, none)         \
+    X(U8,      1,   1, none)         \
+    X(I16,     1,   2, none)         \
+    X(U16,     1,   2, none)         \
+    X(I32,     1,   4, none)         \
+    X(U32,     1,   4, none)         \
+    X(I64,     1,   8, none)         \
+    X(U64,     1,   8, none)         \
+    X(BOOL,    1,   1, none)         \
+    X(F8_E5M2, 1,   1, none)
 /* clang-format on */
 
 typedef enum DType {
-#define DTYPE_ENUM(name, elems, bytes, served) DTYPE_##name,
+#define DTYPE_ENUM(name, elems, bytes, kind) DTYPE_##name,
     DTYPE_MAP(DTYPE_ENUM)
 #undef DTYPE_ENUM
         DTYPE_COUNT
@@ -54,6 +55,7 @@ typedef struct DTypeInfo {
     /* Converts count elements (a multiple of block_elems) to f32, exactly as the format defines;
      * NULL where not served. */
     void (*to_f32)(const void *src, float *dst, size_t count);
+    BlockPartsFn *parts; /* of a block format; NULL otherwise */
 } DTypeInfo;
 
 const DTypeInfo *dtype_info(DType t);

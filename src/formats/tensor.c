@@ -46,6 +46,14 @@ const unsigned char *tensor_row(const Tensor *t, uint64_t row) {
     return t->data + row * row_bytes(t);
 }
 
+static void apply_scale(const Tensor *t, uint64_t row, float *out, uint64_t elems) {
+    if (!t->scale)
+        return;
+    const float *scale = t->scale + row / t->scale_rows * t->scale_stride;
+    for (uint64_t i = 0; i < elems; i++)
+        out[i] *= scale[i / t->scale_columns];
+}
+
 void tensor_row_f32(const Tensor *t, uint64_t row, float *out) {
     const DTypeInfo *info = dtype_info(t->dtype);
     assert(info->to_f32);
@@ -53,6 +61,7 @@ void tensor_row_f32(const Tensor *t, uint64_t row, float *out) {
     uint64_t elems = row_elems(t);
     if (!(t->rope_heads && t->rank == 1)) {
         info->to_f32(stored, out, (size_t)elems);
+        apply_scale(t, row, out, elems);
         return;
     }
     assert(info->block_elems == 1); /* tensor_set's readers set rope_heads on no other vectors */

@@ -18,7 +18,13 @@ typedef struct Tensor {
     /* llama.cpp stores the rows of q and k of Llama models in another order; 0: stored as named,
      * otherwise the number of heads whose rows are interleaved. tensor_row undoes it. */
     uint32_t rope_heads;
+    /* f8: what element (r, c) is multiplied by is scale[r / scale_rows * scale_stride + c /
+     * scale_columns]; scale_columns is a multiple of 128, or whole rows share one. NULL: 1. */
+    const float *scale;
+    uint64_t scale_rows, scale_columns, scale_stride;
 } Tensor;
+
+#define TENSOR_SCALE_COLUMNS 128
 
 uint64_t tensor_elems(const Tensor *t);
 /* The stored bytes of logical row r (the last axis is a row; the others are flattened). */

@@ -169,8 +169,7 @@ int pack_format(const ParamBinding *b) {
     for (size_t i = 0; t && i < PACKING_COUNT; i++)
         if (packings[i].dtype == t->dtype)
             return packings[i].format;
-    assert(!t); /* binding refuses stored types that are not served */
-    return LGP_F32;
+    return t ? -1 : LGP_F32;
 }
 
 uint64_t pack_panel_count(uint64_t rows) {

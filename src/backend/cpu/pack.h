@@ -8,7 +8,8 @@
 #include "ir/bind.h"
 #include "kernels/cpu/abi.h"
 
-/* The LGP_* format that a bound param packs to; a constant and a norm packs to LGP_F32. */
+/* The LGP_* format that a bound param packs to; a constant and a norm packs to LGP_F32.  -1: there
+ * is no product of its stored type. */
 int pack_format(const ParamBinding *b);
 
 /* Bytes of the panels of a [rows, columns] matrix; 0 where they would not fit a size_t. */

@@ -36,15 +36,6 @@ typedef struct Load {
     Team *team;
 } Load;
 
-/* DType, LGP_TABLE_*. */
-static const struct {
-    DType dtype;
-    int32_t format;
-} table_formats[] = {
-    {DTYPE_F32, LGP_TABLE_F32},   {DTYPE_F16, LGP_TABLE_F16},   {DTYPE_BF16, LGP_TABLE_BF16},
-    {DTYPE_Q8_0, LGP_TABLE_Q8_0}, {DTYPE_Q4_0, LGP_TABLE_Q4_0}, {DTYPE_Q4_1, LGP_TABLE_Q4_1},
-};
-
 /* ---- places ---- */
 
 static LgStatus add_entry(Load *l, const PlanWeight *w, const ParamBinding *b, LgpWeight *out,
@@ -75,6 +66,8 @@ static LgStatus place_matrix(Load *l, const PlanWeight *w, const ParamBinding *b
                               "is expected.");
     }
     out->format = pack_format(b);
+    if (out->format < 0)
+        return refuse(l, w, err, "its stored type has no product.");
     uint64_t rows = w->rows / w->experts;
     uint64_t bytes = pack_matrix_bytes(out->format, rows, w->columns);
     if ((bytes == 0 && rows && w->columns) || bytes > SIZE_MAX / 2 / w->experts)
@@ -99,7 +92,7 @@ static LgStatus place_table(Load *l, const PlanWeight *w, const ParamBinding *b,
         return refuse(l, w, err,
                       "it is looked up by row but stored as a stack. One tensor is expected.");
     if (!b->tensor) { /* one row of the constant, found under every index */
-        out->format = LGP_TABLE_F32;
+        out->to_f32 = dtype_info(DTYPE_F32)->to_f32;
         out->row_bytes = 0;
         LG_TRY(add_entry(l, w, b, out, w->columns * sizeof(float), err));
         l->entries[l->count - 1].job_count = 1;
@@ -109,14 +102,11 @@ static LgStatus place_table(Load *l, const PlanWeight *w, const ParamBinding *b,
     const Tensor *t = b->tensor;
     if (t->rank != 2 || t->rope_heads || !dtype_row_bytes(t->dtype, w->columns, &out->row_bytes))
         return refuse(l, w, err, "it is looked up by row, and its rows are not stored whole.");
-    for (size_t i = 0; i < sizeof table_formats / sizeof *table_formats; i++) {
-        if (table_formats[i].dtype != t->dtype)
-            continue;
-        out->format = table_formats[i].format;
-        out->data = t->data + b->from_row * out->row_bytes;
-        return LG_OK;
-    }
-    return refuse(l, w, err, "its stored type has no lookup.");
+    if (t->scale)
+        return refuse(l, w, err, "it is looked up by row, and its rows have scales beside them.");
+    out->to_f32 = dtype_info(t->dtype)->to_f32;
+    out->data = t->data + b->from_row * out->row_bytes;
+    return LG_OK;
 }
 
 static LgStatus place_all(Load *l, const Binding *binding, LgpWeight *table, LgError *err) {
