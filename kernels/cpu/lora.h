@@ -31,10 +31,14 @@ typedef struct LgpLoraMatrix {
 } LgpLoraMatrix;
 
 /* What one adapter does to one site of one layer. a.rows, the rank, is 0 where it does nothing. */
-typedef struct LgpLoraSite {
+typedef struct LgpLoraSite LgpLoraSite;
+struct LgpLoraSite {
     LgpLoraMatrix a, b;
     float scale;
-} LgpLoraSite;
+    /* A site of experts: [experts]; a.rows is then the largest of their ranks, and nothing else of
+     * the site itself is used. */
+    const LgpLoraSite *experts;
+};
 
 /* Rows whose adapters are the same ones. */
 typedef struct LgpLoraGroup {

@@ -9,6 +9,10 @@ static int64_t matmul_scratch(int32_t k) {
     return lgp_matmul_scratch(k);
 }
 
+static int64_t moe_scratch(int32_t n, int32_t k) {
+    return lgp_moe_scratch(n, k);
+}
+
 static int32_t attend_tasks(const LgpAttend *a) {
     return lgp_attend_tasks(a);
 }
@@ -48,4 +52,14 @@ const LgpKernelTable LGP_TABLE = {
     .lora_scaled_add = lgp_lora_scaled_add,
     .lora_shrink = lgp_lora_shrink,
     .lora_expand_fold = lgp_lora_expand_fold,
+    .lora_moe_grouped_shrink = lgp_lora_moe_grouped_shrink,
+    .lora_moe_grouped_expand_fold = lgp_lora_moe_grouped_expand_fold,
+    .lora_moe_gather_shrink = lgp_lora_moe_gather_shrink,
+    .lora_moe_gather_expand_fold = lgp_lora_moe_gather_expand_fold,
+    .softmax = lgp_softmax,
+    .topk = lgp_topk,
+    .moe_sort = lgp_moe_sort,
+    .moe_seek = lgp_moe_seek,
+    .moe_task = lgp_moe_task,
+    .moe_scratch = moe_scratch,
 };

@@ -4,9 +4,10 @@
 #define LG_CPU_TABLE_H
 
 #include "kernels/cpu/attend.h"
-#include "kernels/cpu/lora.h"
+#include "kernels/cpu/lora_moe.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/moe.h"
 
 /* Elementwise functions over arrays: name. */
 #define LGP_MATH_MAP(X)                                                                            \
@@ -30,6 +31,17 @@ typedef struct LgpKernelTable {
     void (*lora_scaled_add)(const LgpLoraScaledAdd *t);
     void (*lora_shrink)(const LgpLoraShrink *t);
     void (*lora_expand_fold)(const LgpLoraExpand *t);
+    void (*lora_moe_grouped_shrink)(const LgpLoraMoe *t);
+    void (*lora_moe_grouped_expand_fold)(const LgpLoraMoe *t);
+    void (*lora_moe_gather_shrink)(const LgpLoraMoe *t);
+    void (*lora_moe_gather_expand_fold)(const LgpLoraMoe *t);
+    void (*softmax)(const float *x, float *y, int32_t n);
+    void (*topk)(float *x, int32_t n, int32_t k, int32_t *which, float *much);
+    void (*moe_sort)(const int32_t *choice, int32_t rows, int32_t experts, int32_t *offsets,
+                     int32_t *order);
+    int32_t (*moe_seek)(const LgpMoe *m, LgpMoeWalk *w, int32_t task);
+    void (*moe_task)(const LgpMoe *m, const LgpMoeWalk *w, float *scratch);
+    int64_t (*moe_scratch)(int32_t n, int32_t k);
 } LgpKernelTable;
 
 extern const LgpKernelTable lgp_kernels_generic;

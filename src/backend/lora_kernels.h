@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "ir/adapter.h"
-#include "kernels/cpu/lora.h"
+#include "kernels/cpu/lora_moe.h"
 
 typedef void *LoraHandle;
 
@@ -87,28 +87,29 @@ LgStatus lora_apply(const LoraKernels *k, const LoraDense *d, LgError *err);
  * these sites. The handles were resolved before. */
 void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route);
 
-/* Adapters of experts: row r's is sites[adapter[r]][e], none where adapter[r] < 0. */
-typedef struct LoraMoe {
-    const float *x;
-    int64_t x_stride;
-    int32_t rows, experts, adapters, n;
-    const int32_t *x_row; /* grouped: row of x of each sorted row; NULL: the sorted row itself */
-    const int32_t *expert_offsets; /* grouped: [experts + 1] spans of sorted rows */
-    const int32_t *indices;        /* gather: the expert of each row (token * top_k + slot) */
-    int32_t top_k;
-    const int32_t *adapter;
-    const LgpLoraSite *const *sites;
-    float request_scale;
-    float *low;
-    int64_t low_stride;
-    float *y;
-    int64_t y_stride;
-    int32_t round_bf16;
-} LoraMoe;
-typedef void (*LoraMoeFn)(const LoraMoe *t); /* the four moe handles */
+/* Items of one group (an adapter set) and one expert, that follow each other. */
+typedef struct LoraSpan {
+    int32_t group, expert, first, end;
+} LoraSpan;
 
-/* Errors: LG_DEVICE, naming the kernel that this back end lacks; nothing was launched. */
-LgStatus lora_apply_moe_grouped(const LoraKernels *k, const LoraMoe *t, LgError *err);
-LgStatus lora_apply_moe_gather(const LoraKernels *k, const LoraMoe *t, LgError *err);
+/* Work memory of the grouped launcher, for a route's count * slots items. */
+typedef struct LoraMoeWork {
+    int32_t *items;
+    LoraSpan *spans;
+    int32_t *counts; /* [experts + 1] */
+    int32_t span_count;
+} LoraMoeWork;
+typedef void (*LoraMoeFn)(const LgpLoraMoe *t); /* the four moe handles */
+
+/* Sites of experts, keyed on (adapter, expert): kernels/cpu/lora_moe.h says what items are. Called
+ * as lora_apply_bgmv is, with the same bits whichever of the two it is.  Grouped sorts the items by
+ * group and expert first, so that rows that share A and B meet: for prompts. Gather takes them as
+ * they are: for rows of which few share an expert's adapter. Where no group adapts these sites
+ * nothing is launched, and no barrier met.  Errors: LG_DEVICE, naming the kernel that this back end
+ * lacks; nothing was launched. */
+LgStatus lora_apply_moe_grouped(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route,
+                                LoraMoeWork *work, LgError *err);
+LgStatus lora_apply_moe_gather(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route,
+                               LgError *err);
 
 #endif

@@ -2,36 +2,20 @@
  * result is, is the kernels' part. */
 #include <assert.h>
 
-#include "backend/lora_kernels.h"
+#include "backend/lora_walk.h"
 
-/* Tasks: a few rows each, so that what they share is read once and what they touch stays in the
- * cache; and a few tasks a thread, but none so small that handing it out costs more than itself.
- * Work is counted in multiply-adds. */
-#define TASK_ROWS 12
-#define TASK_RANKS 16
-#define TASKS_A_THREAD 2
-#define TASK_WORK_MIN ((int64_t)16384)
-#define TASK_WORK_MAX ((int64_t)65536)
-#define FOLD_WORK 8 /* what a result costs beside its ranks */
 /* What a thread rather does itself than meet the others for. */
 #define OWN_WORK ((int64_t)8192)
-
-static LgStatus missing(LgError *err, const char *launcher, const char *module,
-                        const char *kernel) {
-    return lg_fail(err, LG_DEVICE, 0,
-                   "%s: kernel %s of module %s is missing on this back end; nothing was launched",
-                   launcher, kernel, module);
-}
 
 /* ---- dense ---- */
 
 LgStatus lora_apply(const LoraKernels *k, const LoraDense *d, LgError *err) {
     if (!k->gemv_k)
-        return missing(err, "lora_apply", "gemv", "dense_gemv_bf16");
+        return lora_missing(err, "lora_apply", "gemv", "dense_gemv_bf16");
     if (!k->gemm_k)
-        return missing(err, "lora_apply", "gemm", "dense_gemm_bf16");
+        return lora_missing(err, "lora_apply", "gemm", "dense_gemm_bf16");
     if (!k->scaled_add_k)
-        return missing(err, "lora_apply", "residual_add", "bf16_scaled_add");
+        return lora_missing(err, "lora_apply", "residual_add", "bf16_scaled_add");
     if (d->site->a.rows == 0 || d->rows == 0)
         return LG_OK;
     const bool one = d->rows == 1;
@@ -94,38 +78,6 @@ static int32_t place_lows(const LgpLora *call, const LgpLoraRoute *route, const 
         }
     assert(at <= route->low_stride);
     return at;
-}
-
-/* Tasks in their one order: each thread walks over all of them and stops at those that it has
- * claimed. */
-typedef struct Walk {
-    const LoraLaunch *launch;
-    int64_t task_work; /* about */
-    int32_t next, index;
-} Walk;
-
-static Walk walk_begin(const LoraLaunch *l, int64_t work) {
-    int64_t part = work / ((int64_t)l->thread_count * TASKS_A_THREAD);
-    part = part < TASK_WORK_MIN ? TASK_WORK_MIN : part > TASK_WORK_MAX ? TASK_WORK_MAX : part;
-    return (Walk){.launch = l, .task_work = part, .next = l->claim ? l->claim(l->team) : 0};
-}
-
-static bool walk_mine(Walk *w) {
-    if (w->launch->claim && w->index != w->next) {
-        w->index++;
-        return false;
-    }
-    w->index++;
-    return true;
-}
-
-static void walk_done(Walk *w) {
-    if (w->launch->claim)
-        w->next = w->launch->claim(w->launch->team);
-}
-
-static int32_t in_range(int64_t n, int32_t from, int32_t to) {
-    return n < from ? from : n > to ? to : (int32_t)n;
 }
 
 /* One member of one site of one group: rows times ranks. */
@@ -258,30 +210,4 @@ void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRout
     expand_all(l, call, route, low, expand);
     if (l->claim)
         l->barrier(l->team, l->thread);
-}
-
-/* ---- experts ---- */
-
-LgStatus lora_apply_moe_grouped(const LoraKernels *k, const LoraMoe *t, LgError *err) {
-    if (!k->moe_down_shrink_k)
-        return missing(err, "lora_apply_moe_grouped", "moe_lora_grouped_down",
-                       "moe_lora_grouped_shrink");
-    if (!k->moe_down_expand_fold_k)
-        return missing(err, "lora_apply_moe_grouped", "moe_lora_grouped_down",
-                       "moe_lora_grouped_expand_fold");
-    ((LoraMoeFn)k->moe_down_shrink_k)(t);
-    ((LoraMoeFn)k->moe_down_expand_fold_k)(t);
-    return LG_OK;
-}
-
-LgStatus lora_apply_moe_gather(const LoraKernels *k, const LoraMoe *t, LgError *err) {
-    if (!k->moe_gather_shrink_k)
-        return missing(err, "lora_apply_moe_gather", "moe_lora_gather_bgmv",
-                       "moe_lora_gather_shrink");
-    if (!k->moe_gather_expand_fold_k)
-        return missing(err, "lora_apply_moe_gather", "moe_lora_gather_bgmv",
-                       "moe_lora_gather_expand_fold");
-    ((LoraMoeFn)k->moe_gather_shrink_k)(t);
-    ((LoraMoeFn)k->moe_gather_expand_fold_k)(t);
-    return LG_OK;
 }

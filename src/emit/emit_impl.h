@@ -121,6 +121,7 @@ void emit_choice(RowsEmit *r, const Stage *stage); /* softmax, topk */
 int64_t emit_choice_floats(const Emit *e, const Stage *stage);
 bool emit_is_choice(const Emit *e, int tensor); /* its elements are indexes, stored as int32_t */
 void emit_experts_behind_adapters(Emit *e, int launch);
+void emit_lora_experts(Emit *e, const StageMatmul *m); /* what an adapter call of experts adds */
 
 /* Rows of launches and of the output are those that a step has. */
 LgStatus emit_check_rows(Emit *e);

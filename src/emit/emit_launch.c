@@ -93,8 +93,13 @@ void emit_launch_begin(Emit *e, int launch) {
         if (s->attend)
             emit_quote(e, " *   ", s->attend->softmax->line, s->attend->softmax->text, "");
         emit_quote(e, " *   ", s->stmt->line, s->stmt->text, "");
-        if (s->fold >= 0)
+        if (s->attend)
+            emit_line(e, " * lgp_attend_task (above) computes both: scores and their softmax, then "
+                         "the sum over values.");
+        if (s->fold >= 0) {
+            emit_quote(e, " *      ", 0, e->p->stmts[s->low].text, "");
             emit_quote(e, " *      ", 0, e->p->stmts[s->fold].text, "");
+        }
     }
     emit_line(e, " */");
     emit_line(e, "LGP_NOINLINE void launch_%d_%s(const LgpStep *step, int32_t thread%s) {", launch,
@@ -102,14 +107,23 @@ void emit_launch_begin(Emit *e, int launch) {
     e->indent++;
 }
 
+/* A tensor's name for a comment. */
+static const char *name_of(Emit *e, int tensor) {
+    const char *name = arena_strdup(e->arena, e->p->tensors[tensor].name);
+    return name ? name : "";
+}
+
 static void lora_site(Emit *e, const Stage *s, int at) {
     Buf y;
     buf_init(&y);
     int target = s->stmt->targets[0].tensor;
     emit_row_place(e, target, "0", &y);
-    emit_line(e, "call.sites[%d] = %d;", at, s->site);
+    emit_line(e, "call.sites[%d] = %d; /* %s: %s */", at, s->site, name_of(e, target),
+              name_of(e, e->p->sites[s->site].param));
     emit_line(e, "call.y[%d] = %s;", at, y.data);
     unsigned long long elems = (unsigned long long)emit_row_elems(e, target);
+    if (s->matmul)
+        elems /= s->matmul->slots;
     emit_line(e, "call.y_stride[%d] = %llu;", at, elems);
     emit_line(e, "call.n[%d] = %llu;", at, s->matmul ? (unsigned long long)s->matmul->n : elems);
     if (s->matmul && s->matmul->bias >= 0) {
@@ -135,9 +149,12 @@ static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
         Buf x;
         buf_init(&x);
         emit_row_place(e, first->matmul->x, "0", &x);
-        emit_line(e, "call.x = %s;", x.data);
+        emit_line(e, "call.x = %s; /* %s */", x.data, name_of(e, first->matmul->x));
         emit_line(e, "call.x_stride = %llu;",
-                  (unsigned long long)emit_row_elems(e, first->matmul->x));
+                  (unsigned long long)(emit_row_elems(e, first->matmul->x) /
+                                       (first->matmul->slots / first->matmul->share)));
+        if (first->matmul->expert >= 0)
+            emit_lora_experts(e, first->matmul);
         emit_line(e, "call.k = %llu;", (unsigned long long)first->matmul->k);
         emit_done(e, &x);
     } else {
@@ -147,7 +164,8 @@ static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
     }
     for (int k = 0; k < c->count; k++)
         lora_site(e, l->stages[c->stages[k]], k);
-    emit_line(e, "step->lora(step, thread, &call);");
+    emit_code(e, first->stmt->line, "step->lora(step, thread, &call);");
+    emit_own(e);
     e->indent--;
     emit_line(e, "}");
 }
@@ -195,13 +213,14 @@ void emit_matmul_part(Emit *e, const Stage *s, const char *part) {
         bias = arena_printf(
             e->arena, "step->weights[%s].data",
             emit_layer_index(e, plan_weight(e->plan, m->bias, WEIGHT_VECTOR), e->arena));
-    emit_code(e, line,
-              "%s = (LgpMatmul){.x = %s, .x_stride = %llu, .w = &step->weights[%s], .y = %s, "
-              ".y_stride = %llu, .bias = %s, .round_bf16 = %d};",
-              part, x.data, (unsigned long long)(emit_row_elems(e, m->x) / x_rows),
-              emit_layer_index(e, plan_weight(e->plan, m->w, WEIGHT_MATRIX), e->arena), y.data,
-              (unsigned long long)(emit_row_elems(e, target) / m->slots), bias ? bias : "NULL",
-              emit_rounds(e, target) ? 1 : 0);
+    emit_code(
+        e, line,
+        "%s = (LgpMatmul){.x = %s /* %s */, .x_stride = %llu, .w = &step->weights[%s] /* %s "
+        "*/, .y = %s /* %s */, .y_stride = %llu, .bias = %s, .round_bf16 = %d};",
+        part, x.data, name_of(e, m->x), (unsigned long long)(emit_row_elems(e, m->x) / x_rows),
+        emit_layer_index(e, plan_weight(e->plan, m->w, WEIGHT_MATRIX), e->arena), name_of(e, m->w),
+        y.data, name_of(e, target), (unsigned long long)(emit_row_elems(e, target) / m->slots),
+        bias ? bias : "NULL", emit_rounds(e, target) ? 1 : 0);
     emit_done(e, &x);
     emit_done(e, &y);
 }
@@ -306,20 +325,23 @@ static void attend_fields(Emit *e, const Stage *s, int launch) {
     emit_layered(e, a->window, "window", "int32_t", &window);
     if (a->score)
         buf_printf(&score, "score_%d", launch);
-    emit_code(
-        e, a->softmax->line,
-        "LgpAttend part = {.q = %s, .q_stride = %llu, .slot = %s, .pos = %s, .kv_heads = %llu, "
-        ".group = %llu, .width = %llu, .scale = %s, .window = %s, .score = %s, .k_offset = "
-        "(uint64_t)layer * %llu + %llu, .kv_bf16 = %d};",
-        q.data, (unsigned long long)emit_row_elems(e, a->q), emit_input(e, a->slot),
-        emit_input(e, a->pos), (unsigned long long)a->kv_heads, (unsigned long long)a->group,
-        (unsigned long long)a->width, scale.data, window.data, a->score ? score.data : "NULL", page,
-        (unsigned long long)plan_state(e->plan, a->k)->offset_page, emit_rounds(e, a->k) ? 1 : 0);
+    emit_code(e, a->softmax->line,
+              "LgpAttend part = {.q = %s /* %s */, .q_stride = %llu, .slot = %s, .pos = %s, "
+              ".kv_heads = %llu, "
+              ".group = %llu, .width = %llu, .scale = %s, .window = %s, .score = %s, .k_offset = "
+              "(uint64_t)layer * %llu + %llu /* %s */, .kv_bf16 = %d};",
+              q.data, name_of(e, a->q), (unsigned long long)emit_row_elems(e, a->q),
+              emit_input(e, a->slot), emit_input(e, a->pos), (unsigned long long)a->kv_heads,
+              (unsigned long long)a->group, (unsigned long long)a->width, scale.data, window.data,
+              a->score ? score.data : "NULL", page,
+              (unsigned long long)plan_state(e->plan, a->k)->offset_page, name_of(e, a->k),
+              emit_rounds(e, a->k) ? 1 : 0);
     emit_code(e, s->stmt->line,
-              "part.o = %s, part.o_stride = %llu, part.v_width = %llu, part.v_offset = "
-              "(uint64_t)layer * %llu + %llu, part.round_bf16 = %d;",
-              o.data, (unsigned long long)emit_row_elems(e, a->o), (unsigned long long)a->v_width,
-              page, (unsigned long long)plan_state(e->plan, a->v)->offset_page,
+              "part.o = %s /* %s */, part.o_stride = %llu, part.v_width = %llu, part.v_offset = "
+              "(uint64_t)layer * %llu + %llu /* %s */, part.round_bf16 = %d;",
+              o.data, name_of(e, a->o), (unsigned long long)emit_row_elems(e, a->o),
+              (unsigned long long)a->v_width, page,
+              (unsigned long long)plan_state(e->plan, a->v)->offset_page, name_of(e, a->v),
               emit_rounds(e, a->o) ? 1 : 0);
     emit_own(e);
     emit_done(e, &q);

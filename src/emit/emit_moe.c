@@ -166,6 +166,13 @@ static void emit_walk(Emit *e, int launch, bool products, bool tiles, const char
     emit_line(e, "}");
 }
 
+void emit_lora_experts(Emit *e, const StageMatmul *m) {
+    emit_line(e, "call.choice = moe.choice;");
+    emit_line(e, "call.experts = %llu;", (unsigned long long)m->experts);
+    emit_line(e, "call.slots = %llu;", (unsigned long long)m->slots);
+    emit_line(e, "call.share = %llu;", (unsigned long long)m->share);
+}
+
 void emit_experts_behind_adapters(Emit *e, int launch) {
     emit_line(e, "if (adapted) {");
     e->indent++;

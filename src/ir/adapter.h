@@ -8,7 +8,8 @@
 
 /* delta = scale * B (A x), rounded as lora.md says. a, b hold f32 values that were already rounded
  * to the store type (bf16 unless the program stores f32).  rank 0: this site is not adapted. */
-typedef struct AdapterSite {
+typedef struct AdapterSite AdapterSite;
+struct AdapterSite {
     int32_t rank;
     const float *a; /* [rank, in] */
     const float *b; /* [out, rank] */
@@ -17,7 +18,11 @@ typedef struct AdapterSite {
      * 1)(y0 - bias), and the delta is multiplied by m/n, n² = w2 + 2 s wba + s² ba2, all [out], f32
      * (products with the adapter's own scale already in). NULL: not DoRA. */
     const float *magnitude, *dora_w2, *dora_wba, *dora_ba2;
-} AdapterSite;
+    /* A site whose weight is picked by a choice: what is done to each expert's, [experts], by ranks
+     * and scales of their own; then the rank here is the largest of them, and a, b are NULL. NULL:
+     * one weight for all rows, or rank 0. */
+    const AdapterSite *experts;
+};
 
 typedef struct AdapterData {
     int site_count;  /* of the program */

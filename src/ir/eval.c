@@ -219,11 +219,15 @@ static LgStatus check_adapter(const Eval *e, const AdapterData *a, LgError *err)
                        a->store_f32 ? "f32" : "bf16", e->options.store_f32 ? "f32" : "bf16");
     for (int i = 0; i < e->p->stmt_count; i++) {
         const EvalFold *f = e->stmts[i].fold;
-        for (int layer = 0; f && f->indexed && layer < a->layer_count; layer++)
-            if (a->sites[layer * a->site_count + f->site].rank > 0)
+        for (int layer = 0; f && layer < a->layer_count; layer++) {
+            const AdapterSite *site = &a->sites[layer * a->site_count + f->site];
+            if (site->rank > 0 && f->indexed != (site->experts != NULL))
                 return lg_fail(err, LG_BAD_INPUT, 0,
-                               "adapter: layer %d adapts the experts' %.*s, which is not served",
-                               layer, LG_STR_ARG(e->p->tensors[e->p->sites[f->site].param].name));
+                               "adapter: layer %d adapts %.*s as %s, in this program it is %s",
+                               layer, LG_STR_ARG(e->p->tensors[e->p->sites[f->site].param].name),
+                               site->experts ? "experts" : "one weight",
+                               f->indexed ? "experts" : "one weight");
+        }
     }
     return LG_OK;
 }

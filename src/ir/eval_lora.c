@@ -174,7 +174,10 @@ static void add_one(const Fold *k, const AdapterSite *site, float request_scale)
 static const AdapterSite *site_of(const Fold *k, int32_t slot) {
     const AdapterData *data = k->e->adapters[slot];
     int layer = k->e->tensors[k->f->w->tensor].in_layer ? k->e->layer : 0;
-    return &data->sites[layer * data->site_count + k->f->site];
+    const AdapterSite *site = &data->sites[layer * data->site_count + k->f->site];
+    if (k->f->indexed && site->rank > 0)
+        return &site->experts[eval_index(k->e, &k->f->w->indexes[0])];
+    return site;
 }
 
 /* x, y and the longest low, once a row. */

@@ -17,6 +17,7 @@
 struct Adapter {
     AdapterData data;
     AdapterSite *sites;
+    AdapterSite *experts; /* of all sites of experts; NULL: none is adapted */
     float *numbers;
     json_t *report;
     char hash[65];
@@ -28,6 +29,7 @@ void adapter_destroy(Adapter *a) {
     json_decref(a->report);
     lg_free_aligned(a->numbers);
     lg_free(a->sites);
+    lg_free(a->experts);
     lg_free(a);
 }
 
@@ -71,6 +73,29 @@ LgStatus adapter_name_check(const char *name, LgError *err) {
 
 /* ---- plan to object ---- */
 
+/* Room for what is done to each expert, and where each site's begins. */
+static LgStatus reserve_experts(const LangProgram *p, size_t layers, Adapter *a, Arena *arena,
+                                PeftSites *sites, LgError *err) {
+    size_t count = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        count = 0;
+        for (size_t layer = 0; layer < layers; layer++)
+            for (int s = 0; s < p->site_count; s++) {
+                size_t experts = (size_t)lora_site_experts(p, s);
+                if (pass && experts)
+                    sites->experts[layer * (size_t)p->site_count + (size_t)s] = a->experts + count;
+                count += experts;
+            }
+        if (pass == 0) {
+            a->experts = lg_calloc(count, sizeof *a->experts);
+            sites->experts = ARENA_ARRAY(arena, AdapterSite *, layers * (size_t)p->site_count + 1);
+            if (!a->experts || !sites->experts)
+                return lg_fail_memory(err);
+        }
+    }
+    return LG_OK;
+}
+
 static LgStatus commit(const PeftPlan *plan, const PeftConfig *config, const AdapterOptions *o,
                        Arena *arena, json_t **disregarded, Adapter **out, LgError *err) {
     const LangProgram *p = o->program;
@@ -84,10 +109,13 @@ static LgStatus commit(const PeftPlan *plan, const PeftConfig *config, const Ada
     a->numbers = lg_alloc_aligned((size_t)plan->bytes);
     if (!a->sites || !a->numbers)
         status = lg_fail_memory(err);
+    PeftSites sites = {.sites = a->sites};
+    if (status == LG_OK && plan->experts)
+        status = reserve_experts(p, (size_t)layers, a, arena, &sites, err);
     if (status == LG_OK)
         status = peft_check_copies(plan, o, err);
     if (status == LG_OK)
-        status = peft_numbers(plan, o, a->numbers, a->sites, err);
+        status = peft_numbers(plan, o, a->numbers, &sites, err);
     if (status == LG_OK)
         status = peft_hash(plan, arena, a->hash, err);
     if (status == LG_OK) {

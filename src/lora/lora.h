@@ -33,9 +33,10 @@ const AdapterData *adapter_data(const Adapter *a);
 const char *adapter_hash(const Adapter *a);
 /* The load report:
  * {"sites":[{"site","module","layer","rank","scale","dora"}],"disregarded":[{"what","why"}],"notes":[..],
- * "tensors":{"modules","tensors","applied","disregarded"},"bytes","hash"}. disregarded names config
- * keys that cannot matter and copies of base weights; notes tell of alphas of 0 and below, of
- * patterns that decide nothing, of a missing r. Borrowed. */
+ * "tensors":{"modules","tensors","applied","disregarded"},"bytes","hash"}. Sites of experts say
+ * which ("expert") or how many ("experts": a parameter that holds all of a layer). disregarded
+ * names config keys that cannot matter and copies of base weights; notes tell of alphas of 0 and
+ * below, of patterns that decide nothing, of a missing r. Borrowed. */
 const json_t *adapter_report(const Adapter *a);
 
 /* What a folder holds, without a model, for `inspect`:

@@ -46,6 +46,8 @@ typedef struct PeftConfig {
     int64_t r;
     double alpha;
     bool rslora, dora;
+    const json_t *target_parameters; /* a list of strings, or NULL */
+    LgStr peft_version;              /* len 0: not recorded */
     PeftPatterns rank_pattern, alpha_pattern;
 } PeftConfig;
 
@@ -70,6 +72,7 @@ typedef enum PeftKind {
 
 typedef struct PeftKey {
     PeftKind kind;
+    int depth;     /* ".base_layer" behind the module's name, which are no part of it */
     LgStr module;  /* as PEFT knew it: without "base_model.model." */
     LgStr bare;    /* without any prefix: "layers.0.self_attn.q_proj" */
     LgStr adapter; /* the adapter's name where the key holds it; len 0 otherwise */
@@ -84,6 +87,7 @@ const char *peft_kind_name(PeftKind kind);
 
 typedef struct LoraTarget {
     int site, layer;
+    int expert;              /* -1: all that the param has */
     uint64_t from_row, rows; /* of the module's outputs: a fused module feeds several sites */
     struct LoraTarget *next;
 } LoraTarget;
@@ -92,14 +96,26 @@ typedef struct LoraModule {
     LgStr name; /* "model.layers.0.self_attn.q_proj" */
     bool lookup;
     uint64_t in, out;
+    uint64_t experts; /* of a parameter that holds those of a layer; 0: one weight */
     LoraTarget *targets;
 } LoraModule;
+
+/* A module whose parameters, each with the weights of all experts, adapters name through it alone:
+ * "model.layers.0.mlp.experts". */
+#define LORA_PARAMETERS_MAX 4
+typedef struct LoraHolder {
+    size_t parameters[LORA_PARAMETERS_MAX]; /* modules, in the page's order, which is the model's */
+    int count;
+} LoraHolder;
 
 typedef struct LoraModules {
     LoraModule *items;
     size_t count, cap;
     Map by_bare; /* bare name → index of the product's module */
     Map lookup_by_bare;
+    LoraHolder *holders;
+    size_t holder_count, holder_cap;
+    Map holder_by_bare;
 } LoraModules;
 
 /* Must be cleared, on failure too; items live in the arena. */
@@ -108,11 +124,13 @@ LgStatus lora_modules_build(const LangProgram *p, const Binding *b, Arena *arena
 void lora_modules_clear(LoraModules *m);
 /* NULL: none. */
 const LoraModule *lora_modules_find(const LoraModules *m, LgStr bare, bool lookup);
+const LoraHolder *lora_modules_holder(const LoraModules *m, LgStr bare);
 /* Whether adapters for this param are served at all. */
 bool lora_param_served(const LangTensor *param);
-/* The layer number in a name that is a site's but for a layer that the model does not have; -1
- * where it is no such name. */
-int64_t lora_modules_strange_layer(const LangProgram *p, LgStr bare);
+/* Whether a name is a site's but for a number that the model does not have: *what is "layer" or
+ * "expert", *last the highest that it has. */
+bool lora_modules_strange(const LangProgram *p, LgStr bare, const char **what, int64_t *number,
+                          int64_t *last);
 
 /* ---- the plan ---- */
 
@@ -120,6 +138,8 @@ typedef struct PeftEntry {
     const LoraModule *module;
     LgStr file_module; /* the module's name in the file */
     const Tensor *a, *b, *magnitude;
+    /* Of all experts: A and B are those of W's transposed, as PEFT before 0.19 has them. */
+    bool swapped;
     int32_t rank;
     double alpha;
     float scale;
@@ -132,6 +152,7 @@ typedef struct PeftPlan {
     const LoraModule **copy_modules;
     size_t copy_count;
     size_t tensor_count;
+    bool experts;           /* some are adapted */
     uint64_t floats, bytes; /* what the numbers take */
 } PeftPlan;
 
@@ -141,10 +162,17 @@ LgStatus peft_plan(const TensorSet *tensors, PeftConfig *config, const LoraModul
 
 /* ---- numbers ---- */
 
-/* Fills sites ([layer * site_count + site], zeroed) and numbers ([plan->floats]) from the plan's
- * tensors. */
+/* Where numbers go. */
+typedef struct PeftSites {
+    AdapterSite *sites;    /* [layer * site_count + site], zeroed */
+    AdapterSite **experts; /* of each of these its experts, zeroed; NULL: one weight */
+} PeftSites;
+
+/* Fills the sites and numbers ([plan->floats]) from the plan's tensors. */
 LgStatus peft_numbers(const PeftPlan *plan, const AdapterOptions *o, float *numbers,
-                      AdapterSite *sites, LgError *err);
+                      const PeftSites *sites, LgError *err);
+/* Experts of a site's param; 0: it is one weight. */
+uint64_t lora_site_experts(const LangProgram *p, int site);
 /* The copies of base weights that the file holds must be the base's own. */
 LgStatus peft_check_copies(const PeftPlan *plan, const AdapterOptions *o, LgError *err);
 /* Floats of one array in the block of numbers: rounded up so that each array begins on a 64-byte

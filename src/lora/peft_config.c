@@ -30,6 +30,8 @@ static const ConfigRow config_rows[] = {
     {"alpha_pattern", CONFIG_READ, ""},
     {"init_lora_weights", CONFIG_READ, ""},
     {"bias", CONFIG_READ, ""},
+    {"target_parameters", CONFIG_READ, ""},
+    {"peft_version", CONFIG_READ, ""},
     {"base_model_name_or_path", CONFIG_INERT, "the base is the model that is served"},
     {"revision", CONFIG_INERT, "the base is the model that is served"},
     {"task_type", CONFIG_INERT, "the tensors say what is adapted"},
@@ -41,7 +43,6 @@ static const ConfigRow config_rows[] = {
     {"lora_dropout", CONFIG_INERT, "a setting of training"},
     {"eva_config", CONFIG_INERT, "a setting of training: it leaves the base as it is"},
     {"runtime_config", CONFIG_INERT, "a setting of training"},
-    {"peft_version", CONFIG_INERT, "the format is told by the tensors"},
     {"auto_mapping", CONFIG_INERT, "names Python classes"},
     {"megatron_config", CONFIG_INERT, "a setting of training"},
     {"megatron_core", CONFIG_INERT, "a setting of training"},
@@ -50,7 +51,6 @@ static const ConfigRow config_rows[] = {
     {"fan_in_fan_out", CONFIG_REFUSE, "weights stored as [in, out]"},
     {"modules_to_save", CONFIG_REFUSE, "whole replaced tensors"},
     {"trainable_token_indices", CONFIG_REFUSE, "replaced embedding rows"},
-    {"target_parameters", CONFIG_REFUSE, "LoRA on bare parameters, as of fused experts"},
     {"layer_replication", CONFIG_REFUSE, "a model with repeated layers"},
     {"loftq_config", CONFIG_REFUSE, "a changed base"},
     {"corda_config", CONFIG_REFUSE, "a changed base"},
@@ -168,6 +168,20 @@ static LgStatus read_init(const json_t *json, LgError *err) {
                       "path_initial_model_for_weight_conversion");
 }
 
+/* Which parameters of a module are meant where its name alone stands in the keys. */
+static LgStatus read_parameters(const json_t *json, PeftConfig *out, LgError *err) {
+    const json_t *value = json_object_get(json, "target_parameters");
+    if (!value || !is_set(value))
+        return LG_OK;
+    bool strings = json_is_array(value);
+    for (size_t i = 0; strings && i < json_array_size(value); i++)
+        strings = json_is_string(json_array_get(value, i));
+    if (!strings)
+        return fail_value(err, LG_STR("target_parameters"), value, "it must be a list of names");
+    out->target_parameters = value;
+    return LG_OK;
+}
+
 static const ConfigRow *row_of(LgStr key) {
     for (size_t i = 0; i < sizeof config_rows / sizeof config_rows[0]; i++)
         if (lg_str_eq_c(key, config_rows[i].key))
@@ -208,6 +222,8 @@ LgStatus peft_config_parse(const json_t *json, Arena *arena, json_t *disregarded
     LG_TRY(check_keys(json, disregarded, err));
     LG_TRY(read_init(json, err));
     LG_TRY(read_bias(json, err));
+    LG_TRY(read_parameters(json, out, err));
+    out->peft_version = lg_json_string(json_object_get(json, "peft_version"));
     LG_TRY(read_rank(json, out, err));
     LG_TRY(read_alpha(json, out, err));
     LG_TRY(read_bool(json, "use_rslora", &out->rslora, err));

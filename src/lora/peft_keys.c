@@ -117,6 +117,10 @@ PeftKey peft_key_parse(LgStr name) {
         key.kind = PEFT_REFUSED;
         key.why = why_whole;
     }
+    while (key.kind != PEFT_UNKNOWN && lg_str_ends(key.module, ".base_layer")) {
+        key.module.len -= strlen(".base_layer");
+        key.depth++;
+    }
     if (lg_str_starts(key.module, "base_model.model."))
         key.module = lg_str_sub(key.module, strlen("base_model.model."), key.module.len);
     key.bare = peft_bare_name(key.module);

@@ -50,6 +50,10 @@ static LgStatus read_tensor(const Tensor *t, bool rounded, float *out, LgError *
     return fail_element(t, i, out[i], err);
 }
 
+static AdapterSite *site_of(const PeftSites *sites, const AdapterOptions *o, const LoraTarget *t) {
+    return &sites->sites[t->layer * o->program->site_count + t->site];
+}
+
 /* What the norms of one entry need beside its arrays. */
 typedef struct DoraWork {
     double *a_columns; /* [in, rank]: A transposed, so that a column is contiguous */
@@ -149,14 +153,14 @@ static LgStatus dora_target(const PeftEntry *e, const LoraTarget *t, const Adapt
 }
 
 static LgStatus dora_entry(const PeftEntry *e, const AdapterOptions *o, Block *block,
-                           const float *a, const float *magnitude, AdapterSite *sites,
+                           const float *a, const float *magnitude, const PeftSites *sites,
                            LgError *err) {
     DoraWork w;
     LgStatus status = LG_OK;
     if (!dora_work_init(&w, a, (size_t)e->rank, (size_t)e->module->in))
         status = lg_fail_memory(err);
     for (const LoraTarget *t = e->module->targets; t && status == LG_OK; t = t->next) {
-        AdapterSite *site = &sites[t->layer * o->program->site_count + t->site];
+        AdapterSite *site = site_of(sites, o, t);
         DoraArrays arrays = {block_take(block, t->rows), block_take(block, t->rows),
                              block_take(block, t->rows)};
         site->magnitude = magnitude + t->from_row;
@@ -169,15 +173,91 @@ static LgStatus dora_entry(const PeftEntry *e, const AdapterOptions *o, Block *b
     return status;
 }
 
+/* Of experts the outer site says the largest rank. */
+static void put_expert(const PeftSites *sites, const AdapterOptions *o, const LoraTarget *t,
+                       uint64_t expert, AdapterSite numbers) {
+    AdapterSite *outer = site_of(sites, o, t);
+    sites->experts[outer - sites->sites][expert] = numbers;
+    outer->experts = sites->experts[outer - sites->sites];
+    outer->rank = numbers.rank > outer->rank ? numbers.rank : outer->rank;
+}
+
+/* out[e][r][c] = stored[c][r * experts + e]: what PEFT keeps with the expert fastest. */
+static void unpack_fastest(const float *stored, uint64_t columns, uint64_t rank, uint64_t experts,
+                           bool rank_last, float *out) {
+    for (uint64_t c = 0; c < columns; c++)
+        for (uint64_t r = 0; r < rank; r++)
+            for (uint64_t e = 0; e < experts; e++)
+                out[e * rank * columns + (rank_last ? c * rank + r : r * columns + c)] =
+                    stored[(c * rank + r) * experts + e];
+}
+
+static void transpose_each(const float *stored, uint64_t experts, uint64_t rows, uint64_t columns,
+                           float *out) {
+    for (uint64_t e = 0; e < experts; e++)
+        for (uint64_t r = 0; r < rows; r++)
+            for (uint64_t c = 0; c < columns; c++)
+                out[(e * columns + c) * rows + r] = stored[(e * rows + r) * columns + c];
+}
+
+/* lora_A [experts * rank, in] and lora_B [out, rank * experts], or both of the transposed weight,
+ * to [experts][rank, in] and [experts][out, rank]. */
+static LgStatus read_parameter(const PeftEntry *e, bool rounded, float *a, float *b, LgError *err) {
+    const LoraModule *m = e->module;
+    uint64_t rank = (uint64_t)e->rank, most = tensor_elems(e->a) > tensor_elems(e->b)
+                                                  ? tensor_elems(e->a)
+                                                  : tensor_elems(e->b);
+    float *stored = lg_alloc_array((size_t)most, sizeof *stored);
+    LgStatus status = stored ? LG_OK : lg_fail_memory(err);
+    if (status == LG_OK)
+        status = read_tensor(e->a, rounded, stored, err);
+    if (status == LG_OK && e->swapped)
+        transpose_each(stored, m->experts, rank, m->out, b);
+    else if (status == LG_OK)
+        memcpy(a, stored, (size_t)tensor_elems(e->a) * sizeof *a);
+    if (status == LG_OK)
+        status = read_tensor(e->b, rounded, stored, err);
+    if (status == LG_OK && e->swapped)
+        unpack_fastest(stored, m->in, rank, m->experts, false, a);
+    else if (status == LG_OK)
+        unpack_fastest(stored, m->out, rank, m->experts, true, b);
+    lg_free(stored);
+    return status;
+}
+
+static LgStatus fill_parameter(const PeftEntry *e, const AdapterOptions *o, Block *block,
+                               const PeftSites *sites, LgError *err) {
+    const LoraModule *m = e->module;
+    uint64_t rank = (uint64_t)e->rank;
+    float *a = block_take(block, m->experts * rank * m->in);
+    float *b = block_take(block, m->experts * rank * m->out);
+    LG_TRY(read_parameter(e, !o->store_f32, a, b, err));
+    for (const LoraTarget *t = m->targets; t; t = t->next)
+        for (uint64_t x = 0; x < m->experts; x++)
+            put_expert(sites, o, t, x,
+                       (AdapterSite){.rank = e->rank,
+                                     .a = a + x * rank * m->in,
+                                     .b = b + (x * m->out + t->from_row) * rank,
+                                     .scale = e->scale});
+    return LG_OK;
+}
+
 static LgStatus fill_entry(const PeftEntry *e, const AdapterOptions *o, Block *block,
-                           AdapterSite *sites, LgError *err) {
+                           const PeftSites *sites, LgError *err) {
+    if (e->module->experts)
+        return fill_parameter(e, o, block, sites, err);
     float *a = block_take(block, tensor_elems(e->a));
     float *b = block_take(block, tensor_elems(e->b));
     LG_TRY(read_tensor(e->a, !o->store_f32, a, err));
     LG_TRY(read_tensor(e->b, !o->store_f32, b, err));
-    for (const LoraTarget *t = e->module->targets; t; t = t->next)
-        sites[t->layer * o->program->site_count + t->site] = (AdapterSite){
+    for (const LoraTarget *t = e->module->targets; t; t = t->next) {
+        AdapterSite numbers = {
             .rank = e->rank, .a = a, .b = b + t->from_row * (uint64_t)e->rank, .scale = e->scale};
+        if (t->expert >= 0)
+            put_expert(sites, o, t, (uint64_t)t->expert, numbers);
+        else
+            *site_of(sites, o, t) = numbers;
+    }
     if (!e->magnitude)
         return LG_OK;
     float *magnitude = block_take(block, e->module->out);
@@ -186,7 +266,7 @@ static LgStatus fill_entry(const PeftEntry *e, const AdapterOptions *o, Block *b
 }
 
 LgStatus peft_numbers(const PeftPlan *plan, const AdapterOptions *o, float *numbers,
-                      AdapterSite *sites, LgError *err) {
+                      const PeftSites *sites, LgError *err) {
     Block block = {numbers};
     for (size_t i = 0; i < plan->count; i++)
         LG_TRY(fill_entry(&plan->entries[i], o, &block, sites, err));
@@ -207,8 +287,9 @@ static LgStatus check_copy_rows(const Tensor *t, const LoraTarget *target, const
     int layer = o->program->tensors[param].in_layer ? target->layer : 0;
     const ParamBinding *bound = binding_get(o->binding, param, layer);
     uint64_t rows = o->program->sites[target->site].lookup ? t->shape[0] : target->rows;
+    uint64_t first = target->expert > 0 ? (uint64_t)target->expert * target->rows : 0;
     for (uint64_t row = 0; row < rows; row++) {
-        binding_row_f32(bound, o->program, param, row, base);
+        binding_row_f32(bound, o->program, param, first + row, base);
         uint64_t stored_row = target->from_row + row;
         tensor_row_f32(t, stored_row, copy);
         for (uint64_t i = 0; i < t->shape[1]; i++)

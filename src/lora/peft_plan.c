@@ -5,25 +5,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "lora/peft.h"
+#include "lora/peft_planner.h"
 
 #define SAMPLES_MAX 3
 #define SAMPLE_BYTES_MAX 110
-
-typedef struct Planner {
-    const TensorSet *tensors;
-    PeftConfig *config;
-    const LoraModules *modules;
-    const AdapterOptions *o;
-    Arena *arena;
-    PeftPlan *plan;
-    PeftEntry *by_module;
-    LgStr adapter_name; /* in keys; len 0: none so far */
-    size_t matched;
-    const Tensor *stray; /* the first that belongs to no module */
-    PeftKey stray_key;
-    LgError *err;
-} Planner;
 
 LgStatus peft_fail_tensor(LgError *err, LgStr name, const char *format, ...) {
     char fault[sizeof err->message];
@@ -120,10 +105,18 @@ static LgStatus take(Planner *pl, const Tensor *t) {
     PeftKey key = peft_key_parse(t->name);
     if (key.kind == PEFT_REFUSED)
         return peft_fail_tensor(pl->err, t->name, "%s", key.why);
-    const LoraModule *module = key.kind == PEFT_UNKNOWN ? NULL : module_of(pl, &key);
+    const LoraHolder *holder =
+        key.kind == PEFT_UNKNOWN ? NULL : lora_modules_holder(pl->modules, key.bare);
+    if (holder) {
+        pl->matched++;
+        LG_TRY(take_adapter_name(pl, t, key.adapter));
+        return planner_take_parameter(pl, t, &key, holder);
+    }
+    const LoraModule *module = key.kind == PEFT_UNKNOWN || key.depth ? NULL : module_of(pl, &key);
     if (!module) {
-        bool other = key.kind != PEFT_UNKNOWN && (lora_modules_find(pl->modules, key.bare, true) ||
-                                                  lora_modules_find(pl->modules, key.bare, false));
+        bool other = key.kind != PEFT_UNKNOWN && !key.depth &&
+                     (lora_modules_find(pl->modules, key.bare, true) ||
+                      lora_modules_find(pl->modules, key.bare, false));
         if (other)
             return fail_other_kind(pl, t, &key);
         if (!pl->stray) {
@@ -170,11 +163,11 @@ static LgStatus fail_stray(Planner *pl) {
     const Tensor *t = pl->stray;
     const LangProgram *p = pl->o->program;
     bool lora_key = pl->stray_key.kind != PEFT_UNKNOWN;
-    int64_t layer = lora_key ? lora_modules_strange_layer(p, pl->stray_key.bare) : -1;
-    if (layer >= 0)
-        return peft_fail_tensor(pl->err, t->name,
-                                "the model has no layer %lld; its layers are 0 to %d",
-                                (long long)layer, p->layer_count - 1);
+    const char *what;
+    int64_t number, last;
+    if (lora_key && lora_modules_strange(p, pl->stray_key.bare, &what, &number, &last))
+        return peft_fail_tensor(pl->err, t->name, "the model has no %s %lld; its %ss are 0 to %lld",
+                                what, (long long)number, what, (long long)last);
     if (!lora_key && pl->matched)
         return peft_fail_tensor(pl->err, t->name,
                                 "it is no tensor of a LoRA adapter; served are lora_A.weight, "
@@ -211,11 +204,16 @@ static LgStatus check_dtype(Planner *pl, const Tensor *t) {
                             dtype_info(t->dtype)->name);
 }
 
-static LgStatus check_matrix(Planner *pl, const Tensor *t, int axis, uint64_t want,
-                             const char *what) {
+LgStatus planner_check_axes(Planner *pl, const Tensor *t) {
     LG_TRY(check_dtype(pl, t));
     if (t->rank != 2)
         return peft_fail_tensor(pl->err, t->name, "it has %d axes; a matrix has 2", t->rank);
+    return LG_OK;
+}
+
+static LgStatus check_matrix(Planner *pl, const Tensor *t, int axis, uint64_t want,
+                             const char *what) {
+    LG_TRY(planner_check_axes(pl, t));
     if (t->shape[axis] == want)
         return LG_OK;
     bool a = axis == 1;
@@ -226,12 +224,17 @@ static LgStatus check_matrix(Planner *pl, const Tensor *t, int axis, uint64_t wa
 }
 
 static LgStatus check_rank(Planner *pl, PeftEntry *e) {
-    uint64_t rank = e->a->shape[0];
-    if (rank != e->b->shape[1])
+    uint64_t experts = e->module->experts ? e->module->experts : 1;
+    uint64_t rank = e->a->shape[0] / experts;
+    if (rank * experts != e->a->shape[0])
+        return peft_fail_tensor(pl->err, e->a->name,
+                                "its %llu rows are no rank for each of %llu experts",
+                                (unsigned long long)e->a->shape[0], (unsigned long long)experts);
+    if (e->a->shape[0] != e->b->shape[1])
         return peft_fail_tensor(pl->err, e->b->name, "its rank is %llu, that of %s is %llu",
                                 (unsigned long long)e->b->shape[1],
                                 e->module->lookup ? "lora_embedding_A" : "lora_A",
-                                (unsigned long long)rank);
+                                (unsigned long long)e->a->shape[0]);
     if (rank == 0 || rank > INT32_MAX)
         return peft_fail_tensor(pl->err, e->a->name, "its rank is %llu; a rank is at least 1",
                                 (unsigned long long)rank);
@@ -262,8 +265,14 @@ static LgStatus check_scale(Planner *pl, PeftEntry *e) {
     return LG_OK;
 }
 
+static bool has_experts(const PeftEntry *e) {
+    return e->module->experts > 0 || (e->module->targets && e->module->targets->expert >= 0);
+}
+
 static LgStatus check_dora(Planner *pl, const PeftEntry *e) {
     const Tensor *m = e->magnitude;
+    if (has_experts(e) && (m || pl->config->dora))
+        return peft_fail_tensor(pl->err, m ? m->name : e->a->name, "DoRA on experts is not served");
     if (!m && pl->config->dora)
         return peft_fail_tensor(pl->err, e->a->name,
                                 "adapter_config.json says use_dora, but the module has no "
@@ -310,8 +319,11 @@ static LgStatus check_entry(Planner *pl, PeftEntry *e) {
     if (!e->a || !e->b)
         return peft_fail_tensor(pl->err, any->name, "module \"%.*s\" has no %s%c beside it",
                                 LG_STR_ARG(e->module->name), mark, e->a ? 'B' : 'A');
-    LG_TRY(check_matrix(pl, e->a, 1, e->module->in, e->module->lookup ? "looks up" : "reads"));
-    LG_TRY(check_matrix(pl, e->b, 0, e->module->out, "writes"));
+    if (!e->module->experts) {
+        LG_TRY(check_matrix(pl, e->a, 1, e->module->in, e->module->lookup ? "looks up" : "reads"));
+        LG_TRY(check_matrix(pl, e->b, 0, e->module->out, "writes"));
+    }
+    pl->plan->experts |= has_experts(e);
     LG_TRY(check_rank(pl, e));
     LG_TRY(check_scale(pl, e));
     LG_TRY(check_dora(pl, e));
@@ -364,14 +376,17 @@ LgStatus peft_plan(const TensorSet *tensors, PeftConfig *config, const LoraModul
     if (count == 0)
         return lg_fail(err, LG_BAD_INPUT, 0, "the adapter has no tensors");
     pl.by_module = ARENA_ARRAY(arena, PeftEntry, modules->count + 1);
+    pl.parameters =
+        ARENA_ARRAY(arena, PeftParameter, modules->holder_count * LORA_PARAMETERS_MAX + 1);
     out->copies = ARENA_ARRAY(arena, const Tensor *, count);
     out->copy_modules = ARENA_ARRAY(arena, const LoraModule *, count);
-    if (!pl.by_module || !out->copies || !out->copy_modules)
+    if (!pl.by_module || !pl.parameters || !out->copies || !out->copy_modules)
         return lg_fail_memory(err);
     for (size_t i = 0; i < count; i++)
         LG_TRY(take(&pl, tensor_set_at(tensors, i)));
     if (pl.stray)
         return fail_stray(&pl);
+    LG_TRY(planner_place_parameters(&pl));
     for (size_t i = 0; i < modules->count; i++) {
         if (!pl.by_module[i].module)
             continue;

@@ -1,6 +1,7 @@
 /* What a load did, as JSON for people and programs, and as a hash for caches. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/float.h"
 #include "base/hash.h"
@@ -42,6 +43,8 @@ static void hash_entry(Sha256 *h, const PeftEntry *e) {
     n = snprintf(line, sizeof line, " rank %d scale %08x dora %d\n", e->rank, float_bits(e->scale),
                  e->magnitude != NULL);
     sha256_update(h, line, (size_t)n);
+    if (e->swapped)
+        sha256_update(h, "swapped\n", strlen("swapped\n"));
 }
 
 LgStatus peft_hash(const PeftPlan *plan, Arena *arena, char hex[65], LgError *err) {
@@ -84,6 +87,11 @@ static json_t *site_json(const PeftEntry *e, const LoraTarget *t, const LangProg
     failed |= json_object_set_new(item, "rank", json_integer(e->rank)) != 0;
     failed |= json_object_set_new(item, "scale", json_real((double)e->scale)) != 0;
     failed |= json_object_set_new(item, "dora", json_boolean(e->magnitude != NULL)) != 0;
+    if (t->expert >= 0)
+        failed |= json_object_set_new(item, "expert", json_integer(t->expert)) != 0;
+    if (e->module->experts)
+        failed |=
+            json_object_set_new(item, "experts", json_integer((json_int_t)e->module->experts)) != 0;
     if (failed) {
         json_decref(item);
         return NULL;

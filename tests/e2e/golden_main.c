@@ -56,8 +56,8 @@ static const Entry tiny_entries[] = {
     {"tiny-llama", "cpp-r16", {NULL}, false, {NULL}},
     {"tiny-qwen3-moe", NULL, {NULL}, false, {NULL}},
     {"tiny-qwen3-moe", "attn-r8", {NULL}, false, {NULL}},
-    {"tiny-qwen3-moe", "router-r4", {NULL}, true, {NULL}},
-    {"tiny-qwen3-moe", "experts-perexpert-r4", {NULL}, true, {NULL}},
+    {"tiny-qwen3-moe", "router-r4", {NULL}, false, {NULL}},
+    {"tiny-qwen3-moe", "experts-perexpert-r4", {NULL}, false, {NULL}},
     /* only in the larger set */
     {"tiny-qwen3-hd48", NULL, {NULL}, false, {NULL}},
     {"tiny-qwen3-hd48", "en-r8-all", {NULL}, false, {NULL}},

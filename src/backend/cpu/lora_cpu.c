@@ -24,6 +24,7 @@ typedef struct Gains {
 typedef struct Slot {
     const AdapterData *data; /* NULL: free */
     LgpLoraSite *sites;      /* [layer * site_count + site] */
+    LgpLoraSite *experts;    /* of all adapted sites of experts; NULL: there are none */
     void *packed;
     uint64_t bytes;
     int32_t rank_max;
@@ -45,8 +46,10 @@ typedef struct RouteMemory {
 } RouteMemory;
 
 typedef struct SiteShape {
-    int32_t in, out;
-    bool lookup, experts;
+    int32_t in, out; /* of one expert */
+    bool lookup;
+    int32_t experts; /* 0: one weight */
+    int32_t slots;   /* experts that a row chooses */
 } SiteShape;
 
 struct LoraTables {
@@ -60,7 +63,10 @@ struct LoraTables {
     RouteMemory routes[2];
     int32_t *set_group; /* [set_cap] group of each of the step's sets, or -1 */
     int32_t set_cap;
-    float *own; /* [threads][OWN_FLOATS] */
+    int32_t slots_max, experts_max; /* of sites of experts; 1, 0: there are none */
+    LoraMoeWork moe;
+    int64_t moe_cap; /* items */
+    float *own;      /* [threads][OWN_FLOATS] */
     uint64_t step;
 };
 
@@ -78,6 +84,13 @@ LoraHandle lora_cpu_find(const void *registry, const char *module, const char *k
         {"residual_add", "bf16_scaled_add", (LoraHandle)t->lora_scaled_add},
         {"lora_bgmv", "lora_bgmv_shrink", (LoraHandle)t->lora_shrink},
         {"lora_bgmv", "lora_bgmv_expand_fold", (LoraHandle)t->lora_expand_fold},
+        {"moe_lora_grouped_down", "moe_lora_grouped_shrink",
+         (LoraHandle)t->lora_moe_grouped_shrink},
+        {"moe_lora_grouped_down", "moe_lora_grouped_expand_fold",
+         (LoraHandle)t->lora_moe_grouped_expand_fold},
+        {"moe_lora_gather_bgmv", "moe_lora_gather_shrink", (LoraHandle)t->lora_moe_gather_shrink},
+        {"moe_lora_gather_bgmv", "moe_lora_gather_expand_fold",
+         (LoraHandle)t->lora_moe_gather_expand_fold},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].module, module) == 0 && strcmp(rows[i].kernel, kernel) == 0)
@@ -102,18 +115,36 @@ static uint64_t axis_size(const LangProgram *p, const LangTensor *t, int axis) {
     return size;
 }
 
+/* Results that one row of the step has at a site. */
+static uint64_t row_elems(const LangProgram *p, const LangTensor *y) {
+    uint64_t n = 1;
+    for (int i = 0; i < y->rank; i++)
+        if (!p->dims[y->dims[i]].runtime)
+            n *= p->dims[y->dims[i]].size;
+    return n;
+}
+
 static void site_shapes(LoraTables *t) {
     const LangProgram *p = t->o.program;
+    t->slots_max = 1;
     for (int s = 0; s < p->site_count; s++) {
         const LangTensor *w = &p->tensors[p->sites[s].param];
         uint64_t rows = 1, columns = axis_size(p, w, w->axis_count - 1);
-        for (int a = 0; a < w->axis_count - 1; a++)
+        bool experts = w->axis_count > 2;
+        for (int a = experts ? 1 : 0; a < w->axis_count - 1; a++)
             rows *= axis_size(p, w, a);
         bool lookup = p->sites[s].lookup;
-        t->shapes[s] = (SiteShape){.in = (int32_t)(lookup ? rows : columns),
-                                   .out = (int32_t)(lookup ? columns : rows),
-                                   .lookup = lookup,
-                                   .experts = w->axis_count > 2};
+        SiteShape *shape = &t->shapes[s];
+        *shape = (SiteShape){.in = (int32_t)(lookup ? rows : columns),
+                             .out = (int32_t)(lookup ? columns : rows),
+                             .lookup = lookup,
+                             .slots = 1};
+        if (!experts)
+            continue;
+        shape->experts = (int32_t)axis_size(p, w, 0);
+        shape->slots = (int32_t)(row_elems(p, &p->tensors[p->sites[s].y]) / rows);
+        t->slots_max = shape->slots > t->slots_max ? shape->slots : t->slots_max;
+        t->experts_max = shape->experts > t->experts_max ? shape->experts : t->experts_max;
     }
 }
 
@@ -178,6 +209,7 @@ static void slot_free(Slot *s) {
         gains_free(&s->gains[i]);
     lg_free(s->gains);
     lg_free(s->sites);
+    lg_free(s->experts);
     lg_free_aligned(s->packed);
     memset(s, 0, sizeof *s);
 }
@@ -192,6 +224,9 @@ void lora_tables_destroy(LoraTables *t) {
     route_free(&t->routes[1]);
     lg_free(t->set_group);
     lg_free(t->shapes);
+    lg_free(t->moe.items);
+    lg_free(t->moe.spans);
+    lg_free(t->moe.counts);
     lg_free_aligned(t->own);
     buf_clear(&t->log);
     lg_free(t);
@@ -262,6 +297,12 @@ void lora_site_pack(const AdapterSite *site, int32_t in, int32_t out, bool looku
 
 /* ---- slots ---- */
 
+static bool moe_kernels(const LoraTables *t) {
+    const LoraKernels *k = &t->kernels;
+    return k->moe_down_shrink_k && k->moe_down_expand_fold_k && k->moe_gather_shrink_k &&
+           k->moe_gather_expand_fold_k;
+}
+
 static LgStatus check_adapter(const LoraTables *t, const AdapterData *a, LgError *err) {
     if (a->site_count != t->site_count || a->layer_count != t->layer_count)
         return lg_fail(err, LG_BAD_INPUT, 0,
@@ -270,14 +311,23 @@ static LgStatus check_adapter(const LoraTables *t, const AdapterData *a, LgError
     if (a->store_f32 != t->o.store_f32)
         return lg_fail(err, LG_BAD_INPUT, 0, "adapter: rounded to %s, this program stores %s",
                        a->store_f32 ? "f32" : "bf16", t->o.store_f32 ? "f32" : "bf16");
-    for (int layer = 0; layer < a->layer_count; layer++)
-        for (int s = 0; s < a->site_count; s++)
-            if (a->sites[layer * a->site_count + s].rank > 0 && t->shapes[s].experts)
-                return lg_fail(
-                    err, LG_BAD_INPUT, 0,
-                    "adapter: layer %d adapts the experts' %.*s; the CPU has no kernels for "
-                    "adapters of experts",
-                    layer, LG_STR_ARG(t->o.program->tensors[t->o.program->sites[s].param].name));
+    for (int i = 0; i < a->layer_count * a->site_count; i++) {
+        int s = i % a->site_count;
+        bool experts = t->shapes[s].experts > 0;
+        LgStr name = t->o.program->tensors[t->o.program->sites[s].param].name;
+        if (a->sites[i].rank == 0)
+            continue;
+        if (experts != (a->sites[i].experts != NULL))
+            return lg_fail(err, LG_BAD_INPUT, 0,
+                           "adapter: layer %d adapts %.*s as %s, in this program it is %s",
+                           i / a->site_count, LG_STR_ARG(name), experts ? "one weight" : "experts",
+                           experts ? "experts" : "one weight");
+        if (experts && !moe_kernels(t))
+            return lg_fail(err, LG_DEVICE, 0,
+                           "adapter: layer %d adapts the experts' %.*s, and the modules "
+                           "moe_lora_grouped_down and moe_lora_gather_bgmv are not whole here",
+                           i / a->site_count, LG_STR_ARG(name));
+    }
     return LG_OK;
 }
 
@@ -298,38 +348,72 @@ static LgStatus free_slot(LoraTables *t, int32_t *slot, LgError *err) {
     return LG_OK;
 }
 
-static uint64_t adapter_bytes(const LoraTables *t, const AdapterData *a) {
+/* A site's numbers, or those of its experts one by one. */
+static int32_t part_count(const AdapterSite *site, const SiteShape *shape) {
+    return site->rank == 0 ? 0 : site->experts ? shape->experts : 1;
+}
+
+static const AdapterSite *part_at(const AdapterSite *site, int32_t part) {
+    return site->experts ? &site->experts[part] : site;
+}
+
+static uint64_t part_bytes(const AdapterSite *part, const SiteShape *shape, bool f32) {
+    return lora_site_bytes(part->rank, shape->in, shape->out, shape->lookup, f32);
+}
+
+/* What the adapter takes, and how many experts' sites it has. */
+static uint64_t adapter_bytes(const LoraTables *t, const AdapterData *a, size_t *experts) {
     uint64_t bytes = 0;
+    *experts = 0;
     for (int i = 0; i < a->layer_count * a->site_count; i++) {
         const SiteShape *shape = &t->shapes[i % a->site_count];
-        bytes +=
-            lora_site_bytes(a->sites[i].rank, shape->in, shape->out, shape->lookup, a->store_f32);
+        int32_t parts = part_count(&a->sites[i], shape);
+        for (int32_t x = 0; x < parts; x++)
+            bytes += part_bytes(part_at(&a->sites[i], x), shape, a->store_f32);
+        *experts += a->sites[i].experts ? (size_t)parts : 0;
     }
     return bytes;
+}
+
+static unsigned char *pack_part(const AdapterSite *part, const SiteShape *shape, bool f32,
+                                unsigned char *to, LgpLoraSite *out) {
+    lora_site_pack(part, shape->in, shape->out, shape->lookup, f32, to, out);
+    return to + part_bytes(part, shape, f32);
+}
+
+static void pack_adapter(const LoraTables *t, const AdapterData *a, Slot *s) {
+    unsigned char *to = s->packed;
+    LgpLoraSite *experts = s->experts;
+    for (int32_t i = 0; i < a->layer_count * a->site_count; i++) {
+        const AdapterSite *site = &a->sites[i];
+        const SiteShape *shape = &t->shapes[i % t->site_count];
+        s->rank_max = site->rank > s->rank_max ? site->rank : s->rank_max;
+        s->dora |= site->rank > 0 && site->magnitude;
+        if (!site->experts || site->rank == 0) {
+            to = pack_part(site, shape, a->store_f32, to, &s->sites[i]);
+            continue;
+        }
+        s->sites[i] = (LgpLoraSite){.a = {.rows = site->rank}, .experts = experts};
+        for (int32_t x = 0; x < shape->experts; x++)
+            to = pack_part(&site->experts[x], shape, a->store_f32, to, experts++);
+    }
 }
 
 LgStatus lora_tables_install(LoraTables *t, const AdapterData *adapter, int32_t *slot,
                              LgError *err) {
     int32_t at = 0, count = adapter->layer_count * adapter->site_count;
+    size_t experts;
     LG_TRY(check_adapter(t, adapter, err));
     LG_TRY(free_slot(t, &at, err));
-    Slot s = {.bytes = adapter_bytes(t, adapter)};
+    Slot s = {.bytes = adapter_bytes(t, adapter, &experts)};
     s.sites = lg_calloc((size_t)count, sizeof *s.sites);
+    s.experts = experts ? lg_calloc(experts, sizeof *s.experts) : NULL;
     s.packed = lg_alloc_aligned(s.bytes);
-    if (!s.sites || !s.packed) {
+    if (!s.sites || !s.packed || (experts && !s.experts)) {
         slot_free(&s);
         return lg_fail_memory(err);
     }
-    unsigned char *to = s.packed;
-    for (int32_t i = 0; i < count; i++) {
-        const AdapterSite *site = &adapter->sites[i];
-        const SiteShape *shape = &t->shapes[i % t->site_count];
-        lora_site_pack(site, shape->in, shape->out, shape->lookup, adapter->store_f32, to,
-                       &s.sites[i]);
-        to += lora_site_bytes(site->rank, shape->in, shape->out, shape->lookup, adapter->store_f32);
-        s.rank_max = site->rank > s.rank_max ? site->rank : s.rank_max;
-        s.dora |= site->rank > 0 && site->magnitude;
-    }
+    pack_adapter(t, adapter, &s);
     s.data = adapter;
     t->slots[at] = s;
     *slot = at;
@@ -470,6 +554,23 @@ static LgStatus route_row(LoraTables *t, RouteMemory *m, const AdapterSet *set, 
     return LG_OK;
 }
 
+/* Room to sort so many results by their experts. */
+static LgStatus reserve_items(LoraTables *t, int64_t items, LgError *err) {
+    if (items <= t->moe_cap)
+        return LG_OK;
+    lg_free(t->moe.items);
+    lg_free(t->moe.spans);
+    lg_free(t->moe.counts);
+    t->moe_cap = 0;
+    t->moe.items = lg_alloc_array((size_t)items, sizeof *t->moe.items);
+    t->moe.spans = lg_alloc_array((size_t)items, sizeof *t->moe.spans);
+    t->moe.counts = lg_alloc_array((size_t)t->experts_max + 1, sizeof *t->moe.counts);
+    if (!t->moe.items || !t->moe.spans || !t->moe.counts)
+        return lg_fail_memory(err);
+    t->moe_cap = items;
+    return LG_OK;
+}
+
 static LgStatus route_domain(LoraTables *t, const Step *step, int domain, LgError *err) {
     RouteMemory *m = &t->routes[domain];
     int32_t rows = domain == 0 ? step->rows : step->samples;
@@ -508,7 +609,14 @@ static LgStatus route_domain(LoraTables *t, const Step *step, int domain, LgErro
         m->token[at] = step->token[source];
         LG_TRY(route_row(t, m, &step->sets[step->ad[source]], at, err));
     }
-    int64_t floats = (int64_t)m->route.count * m->route.low_stride;
+    bool experts = false;
+    for (int32_t i = 0; i < step->set_count && !experts; i++)
+        for (int32_t u = 0; u < step->sets[i].count; u++)
+            experts |= t->slots[step->sets[i].use[u].slot].experts != NULL;
+    int64_t items = (int64_t)m->route.count * (experts ? t->slots_max : 1);
+    if (experts)
+        LG_TRY(reserve_items(t, items, err));
+    int64_t floats = items * m->route.low_stride;
     if (floats > m->low_cap) {
         lg_free_aligned(m->low);
         m->low_cap = 0;
@@ -544,8 +652,20 @@ const LgpLoraRoute *lora_route(const LoraTables *t, int32_t domain) {
     return &t->routes[domain].route;
 }
 
+/* Where rows share adapters, their experts' numbers are worth meeting for. The handles are there:
+ * installing an adapter of experts has seen to that. */
+#define GROUPED_ROWS 2
+
+static void call_experts(LoraTables *t, const LoraLaunch *launch, const LgpLora *call) {
+    const LgpLoraRoute *route = &t->routes[call->domain].route;
+    if (route->count > route->group_count * GROUPED_ROWS)
+        (void)lora_apply_moe_grouped(launch, call, route, &t->moe, NULL);
+    else
+        (void)lora_apply_moe_gather(launch, call, route, NULL);
+}
+
 void lora_cpu_call(const LgpStep *step, int32_t thread, const LgpLora *call) {
-    const LoraTables *t = step->lora_tables;
+    LoraTables *t = step->lora_tables;
     assert(thread < t->o.threads);
     LoraLaunch launch = {.kernels = &t->kernels,
                          .thread = thread,
@@ -555,5 +675,8 @@ void lora_cpu_call(const LgpStep *step, int32_t thread, const LgpLora *call) {
                          .barrier = step->barrier,
                          .own = t->own + thread * OWN_FLOATS,
                          .own_floats = OWN_FLOATS};
-    lora_apply_bgmv(&launch, call, &t->routes[call->domain].route);
+    if (call->choice)
+        call_experts(t, &launch, call);
+    else
+        lora_apply_bgmv(&launch, call, &t->routes[call->domain].route);
 }

@@ -19,7 +19,10 @@
 #define LAYERS 2
 #define SITES 2 /* a product [OUT, IN] in each layer; a lookup [VOCAB, IN] outside */
 
-static LangDim dims[] = {{.size = OUT}, {.size = IN}, {.size = VOCAB}};
+#define EXPERTS 5
+#define SLOTS 2
+static LangDim dims[] = {{.size = OUT},     {.size = IN},    {.size = VOCAB},
+                         {.size = EXPERTS}, {.size = SLOTS}, {.runtime = true}};
 static LangTensor tensors[] = {
     {.rank = 2,
      .dims = {0, 1},
@@ -29,19 +32,21 @@ static LangTensor tensors[] = {
      .lora_site = 0},
     {.rank = 2, .dims = {2, 1}, .axis_count = 2, .axis_start = {0, 1, 2}, .lora_site = 1},
     {.rank = 3,
-     .dims = {0, 0, 1},
+     .dims = {3, 0, 1},
      .axis_count = 3,
      .axis_start = {0, 1, 2, 3},
      .in_layer = true,
      .lora_site = 0},
+    {.rank = 3, .dims = {5, 4, 0}, .axis_count = 3, .axis_start = {0, 1, 2, 3}, .in_layer = true},
 };
 static LangSite sites[] = {{.param = 0, .in_layer = true}, {.param = 1, .lookup = true}};
-static LangSite expert_sites[] = {{.param = 2, .in_layer = true}, {.param = 1, .lookup = true}};
+static LangSite expert_sites[] = {{.param = 2, .y = 3, .in_layer = true},
+                                  {.param = 1, .lookup = true}};
 static LangProgram program = {.layer_count = LAYERS,
                               .dims = dims,
-                              .dim_count = 3,
+                              .dim_count = 6,
                               .tensors = tensors,
-                              .tensor_count = 3,
+                              .tensor_count = 4,
                               .sites = sites,
                               .site_count = SITES};
 
@@ -292,7 +297,9 @@ static void resolution_is_on_record(void **state) {
     assert_non_null(strstr(text, "module lora_bgmv, kernel lora_bgmv_shrink: found"));
     assert_non_null(strstr(text, "module gemm_tc, kernel dense_gemm_tc: missing, not needed"));
     assert_non_null(strstr(text, "module moe_lora_gather_bgmv"));
-    assert_null(lora_tables_kernels(t)->moe_down_shrink_k);
+    assert_non_null(lora_tables_kernels(t)->moe_down_shrink_k);
+    assert_non_null(lora_tables_kernels(t)->moe_gather_expand_fold_k);
+    assert_null(lora_tables_kernels(t)->gemm_tc_k);
     free(text);
     lora_tables_destroy(t);
 }
