@@ -77,14 +77,14 @@ typedef struct LgEngineOptions {
     const char *backend;  /* "cpu" (NULL) or "interp", the reference interpreter */
     const char *level;    /* CPU feature level: NULL: the best of this machine; "generic", "avx2" */
     const char *compiler; /* C compiler for CPU programs; NULL: "cc" */
-    const char *cache_dir; /* compiled programs; NULL: not kept */
+    const char *cache_dir; /* compiled programs; NULL: not kept, and compiled at every start */
     bool require_cache; /* fail, naming what differs, where the compiled program is not in the cache
                          */
     bool store_f32;     /* stores that name no type keep f32 instead of bf16 */
     int threads;        /* 0: one for each core */
     int rows_max;       /* rows of one step, prompt chunks included; 0: 512 */
-    int context_max; /* positions a sequence may have; 0: the checkpoint's max_position_embeddings
-                      */
+    int context_max; /* positions a sequence may have; 0: the checkpoint's max_position_embeddings,
+                        which is also the most that is accepted */
     uint64_t kv_bytes_max; /* memory for KV pages; 0: 4 GiB */
 } LgEngineOptions;
 
@@ -105,6 +105,8 @@ LG_API LG_MUST_CHECK LgStatus lg_engine_describe(const LgEngine *engine, char **
 
 /* Columns of the logits. */
 LG_API int32_t lg_engine_vocab(const LgEngine *engine);
+/* Positions that a sequence may have, prompt and new ids together. */
+LG_API int32_t lg_engine_context(const LgEngine *engine);
 
 /* ---- Adapters
  * -----------------------------------------------------------------------------------------------------------
@@ -160,6 +162,8 @@ typedef struct LgSampling {
     uint64_t seed;
 } LgSampling;
 
+#define LG_ADAPTERS_MAX 4 /* adapters of one sequence */
+
 /* One adapter of a set, its deltas multiplied by scale (1: as trained). */
 typedef struct LgAdapterUse {
     const char *name;
@@ -169,7 +173,7 @@ typedef struct LgAdapterUse {
 typedef struct LgRequest {
     const int32_t *ids; /* the prompt, at least one id */
     size_t id_count;
-    const LgAdapterUse *adapters; /* applied together, in this order; at most 4 */
+    const LgAdapterUse *adapters; /* applied together, in this order; at most LG_ADAPTERS_MAX */
     size_t adapter_count;
     int32_t max_tokens; /* new ids at most */
     bool stop_at_end;   /* stop at the checkpoint's end tokens (which are then not among the ids) */

@@ -87,6 +87,10 @@ int32_t lg_engine_vocab(const LgEngine *engine) {
     return engine ? engine_runner(engine->engine)->vocab : 0;
 }
 
+int32_t lg_engine_context(const LgEngine *engine) {
+    return engine ? engine_context(engine->engine) : 0;
+}
+
 LgStatus lg_adapter_load(LgEngine *engine, const char *name, const char *dir, LgError *error) {
     API_NEED(engine);
     API_NEED(name);
@@ -104,9 +108,8 @@ LgStatus lg_adapter_report(const LgEngine *engine, const char *name, char **json
     API_NEED(engine);
     API_NEED(name);
     API_NEED(json);
-    const Adapter *a = engine_adapter_find(engine->engine, name);
-    if (!a)
-        return lg_fail(error, LG_NOT_FOUND, 0, "no adapter is named \"%s\"", name);
+    const Adapter *a;
+    LG_TRY(engine_adapter_find(engine->engine, name, &a, error));
     return api_json_text(json_deep_copy(adapter_report(a)), json, error);
 }
 

@@ -38,7 +38,7 @@ typedef struct RunnerOps {
 struct Runner {
     const RunnerOps *ops;
     Provenance provenance;
-    char digest[65]; /* of the plan: program, config dims, store type, back end, level */
+    char digest[65]; /* of the plan: program, config dims, store type, back end */
     uint64_t kv_page_bytes;
     int32_t rows_max;  /* rows that one step may have */
     int32_t vocab;     /* columns of the logits */

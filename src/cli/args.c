@@ -1,5 +1,6 @@
 /* Options: one table says what exists, each command which of them it takes. */
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -53,11 +54,7 @@ static const Option options[] = {
 #define OPTION_COUNT (sizeof options / sizeof options[0])
 
 static bool takes(const CliCommand *command, const char *name) {
-    size_t len = strlen(name);
-    for (const char *at = command->options; (at = strstr(at, name)) != NULL; at += len)
-        if ((at == command->options || at[-1] == ' ') && (at[len] == ' ' || at[len] == 0))
-            return true;
-    return strcmp(name, "help") == 0;
+    return cli_has_word(command->options, name) || strcmp(name, "help") == 0;
 }
 
 void cli_help(const CliCommand *command) {
@@ -76,10 +73,48 @@ void cli_help(const CliCommand *command) {
            command->examples);
 }
 
-static const Option *find(const CliCommand *command, const char *arg) {
+/* Letters to change, add or drop between two words. */
+static size_t distance(const char *a, const char *b) {
+    size_t row[32], n = strlen(b);
+    if (n >= sizeof row / sizeof row[0])
+        return SIZE_MAX;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; *a; a++, i++) {
+        size_t corner = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t cost = corner + (*a != b[j - 1]);
+            corner = row[j];
+            cost = row[j] + 1 < cost ? row[j] + 1 : cost;
+            row[j] = row[j - 1] + 1 < cost ? row[j - 1] + 1 : cost;
+        }
+    }
+    return row[n];
+}
+
+bool cli_resembles(const char *word, const char *other) {
+    size_t len = strlen(word), apart = distance(word, other);
+    return apart <= (len < 5 ? 1 : 2) || (len >= 3 && strncmp(word, other, len) == 0);
+}
+
+static int unknown_option(const CliCommand *command, const char *arg) {
+    const char *word = arg + strspn(arg, "-");
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (takes(command, options[i].name) && cli_resembles(word, options[i].name))
+            return cli_refuse("%s takes no option %s; did you mean --%s? ligature %s --help lists "
+                              "them",
+                              command->name, arg, options[i].name, command->name);
+    return cli_refuse("%s takes no option %s; ligature %s --help lists them", command->name, arg,
+                      command->name);
+}
+
+/* len: of the option, in front of an = that may come with its value. */
+static const Option *find(const CliCommand *command, const char *arg, size_t len) {
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         const Option *o = &options[i];
-        bool named = strncmp(arg, "--", 2) == 0 && strcmp(arg + 2, o->name) == 0;
+        bool named = strncmp(arg, "--", 2) == 0 && len - 2 == strlen(o->name) &&
+                     strncmp(arg + 2, o->name, len - 2) == 0;
         bool aliased = arg[0] == '-' && o->alias && strcmp(arg + 1, o->alias) == 0;
         if ((named || aliased) && takes(command, o->name))
             return o;
@@ -116,12 +151,14 @@ int cli_parse(int argc, char **argv, const CliCommand *command, CliOptions *o) {
             o->positional = arg;
             continue;
         }
-        const Option *option = find(command, arg);
+        size_t len = strncmp(arg, "--", 2) == 0 ? strcspn(arg, "=") : strlen(arg);
+        const Option *option = find(command, arg, len);
         if (!option)
-            return cli_refuse("%s takes no option %s; see ligature %s --help", command->name, arg,
-                              command->name);
-        const char *value = NULL;
-        if (option->kind != OPTION_FLAG && i + 1 < argc)
+            return unknown_option(command, arg);
+        if (arg[len] == '=' && option->kind == OPTION_FLAG)
+            return cli_refuse("--%s takes no value", option->name);
+        const char *value = arg[len] == '=' ? arg + len + 1 : NULL;
+        if (!value && option->kind != OPTION_FLAG && i + 1 < argc)
             value = argv[++i];
         int code = store(option, arg, value, o);
         if (code != EXIT_OK)

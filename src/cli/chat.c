@@ -8,7 +8,7 @@
 typedef struct Chat {
     LgEngine *engine;
     LgSampling sampling;
-    LgAdapterUse uses[4];
+    LgAdapterUse uses[LG_ADAPTERS_MAX];
     size_t use_count;
     long n;
     json_t *messages;
@@ -107,6 +107,8 @@ int cmd_chat(const CliOptions *o) {
         code = cli_sampling(o, c.engine, &c.sampling);
     if (code == EXIT_OK)
         code = cli_uses(o, c.uses, &c.use_count);
+    if (code == EXIT_OK)
+        code = cli_check_uses(c.engine, c.uses, c.use_count);
     c.messages = json_array();
     if (code == EXIT_OK && o->system)
         code = add_message(&c, "system", o->system, strlen(o->system));

@@ -48,16 +48,26 @@ int cmd_eval(const CliOptions *o);
 int cli_parse(int argc, char **argv, const CliCommand *command,
               CliOptions *o); /* EXIT_OK, or the exit code after a message */
 void cli_help(const CliCommand *command);
+bool cli_resembles(const char *word,
+                   const char *other); /* a likely misspelling, or its beginning */
 
 /* common.c: messages go to stderr as "ligature: …". */
 int cli_fail(const LgError *e); /* prints it; the exit code that its status means */
+int cli_fail_at(const LgError *e, const char *what, size_t number); /* "what number: message" */
 int cli_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool cli_int(const char *text, long min, long max, long *out);
 int cli_open(const CliOptions *o, LgEngine **out); /* engine with the options' adapters loaded */
 int cli_ids(const char *text, int32_t **ids,
             size_t *count); /* "3,17,99"; the caller frees with free() */
+int cli_id_list(const json_t *list, const char *what, long line, int32_t **ids,
+                size_t *count); /* the same as a JSON list; *ids is the caller's also on failure */
+bool cli_has_word(const char *words, const char *word); /* words: separated by blanks */
+/* Refuses an object of a JSONL file with any other key. inside: NULL, or where it stands. */
+int cli_known_keys(const json_t *object, const char *keys, const char *what, long line,
+                   const char *inside);
 int cli_uses(const CliOptions *o, LgAdapterUse *uses,
              size_t *count); /* --use, or the only --adapter; at most 4 */
+int cli_check_uses(const LgEngine *e, const LgAdapterUse *uses, size_t count); /* loaded? */
 int cli_sampling(const CliOptions *o, const LgEngine *e, LgSampling *out);
 json_t *cli_program_json(const LgEngine *e, bool whole); /* the fixed form's "program" */
 json_t *cli_timing_json(const LgEngine *e);

@@ -8,9 +8,8 @@
 #include "base/json.h"
 #include "cli/cli.h"
 
-int cli_fail(const LgError *e) {
-    fprintf(stderr, "ligature: %s\n", e->message);
-    switch (e->status) {
+static int exit_code(LgStatus status) {
+    switch (status) {
     case LG_IO:
     case LG_INTERNAL:
     case LG_DEVICE:
@@ -19,6 +18,16 @@ int cli_fail(const LgError *e) {
     default:
         return EXIT_REFUSED;
     }
+}
+
+int cli_fail(const LgError *e) {
+    fprintf(stderr, "ligature: %s\n", e->message);
+    return exit_code(e->status);
+}
+
+int cli_fail_at(const LgError *e, const char *what, size_t number) {
+    fprintf(stderr, "ligature: %s %zu: %s\n", what, number, e->message);
+    return exit_code(e->status);
 }
 
 int cli_refuse(const char *format, ...) {
@@ -151,18 +160,58 @@ int cli_ids(const char *text, int32_t **ids, size_t *count) {
     return EXIT_OK;
 }
 
+int cli_id_list(const json_t *list, const char *what, long line, int32_t **ids, size_t *count) {
+    *count = json_array_size(list);
+    *ids = malloc((*count + 1) * sizeof **ids);
+    if (!*ids)
+        return cli_no_memory();
+    for (size_t i = 0; i < *count; i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
+            return cli_refuse(
+                "%s line %ld: element %zu of \"ids\" is no token id; whole numbers of "
+                "0 or more are accepted",
+                what, line, i + 1);
+        (*ids)[i] = (int32_t)json_integer_value(v);
+    }
+    return EXIT_OK;
+}
+
+bool cli_has_word(const char *words, const char *word) {
+    size_t len = strlen(word);
+    for (const char *at = words; len && (at = strstr(at, word)) != NULL; at += len)
+        if ((at == words || at[-1] == ' ') && (at[len] == ' ' || at[len] == 0))
+            return true;
+    return false;
+}
+
+int cli_known_keys(const json_t *object, const char *keys, const char *what, long line,
+                   const char *inside) {
+    const char *key;
+    json_t *value;
+    if (!json_is_object(object))
+        return cli_refuse("%s line %ld: an object is needed%s%s", what, line, inside ? " in " : "",
+                          inside ? inside : "");
+    json_object_foreach((json_t *)object, key, value) {
+        if (!cli_has_word(keys, key))
+            return cli_refuse("%s line %ld: unknown key \"%s\"%s%s; accepted are: %s", what, line,
+                              key, inside ? " in " : "", inside ? inside : "", keys);
+    }
+    return EXIT_OK;
+}
+
 /* names: storage for the names in front of a colon. */
 int cli_uses(const CliOptions *o, LgAdapterUse *uses, size_t *count) {
-    static char names[4][256]; /* the process runs one command */
+    static char names[LG_ADAPTERS_MAX][256]; /* the process runs one command */
     *count = 0;
     const CliList *list = o->use.count ? &o->use : &o->adapter;
     if (!o->use.count && o->adapter.count > 1)
         return cli_refuse(
             "%d adapters are loaded and none is chosen; say which with --use NAME[:SCALE]",
             o->adapter.count);
-    if (list->count > 4)
-        return cli_refuse("--use is given %d times; at most 4 adapters act on one sequence",
-                          list->count);
+    if (list->count > LG_ADAPTERS_MAX)
+        return cli_refuse("--use is given %d times; at most %d adapters act on one sequence",
+                          list->count, LG_ADAPTERS_MAX);
     for (int i = 0; i < list->count; i++) {
         const char *item = list->items[i];
         size_t len = strcspn(item, o->use.count ? ":" : "=");
@@ -179,6 +228,17 @@ int cli_uses(const CliOptions *o, LgAdapterUse *uses, size_t *count) {
         }
     }
     *count = (size_t)list->count;
+    return EXIT_OK;
+}
+
+int cli_check_uses(const LgEngine *e, const LgAdapterUse *uses, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        char *report;
+        LgError err;
+        if (lg_adapter_report(e, uses[i].name, &report, &err) != LG_OK)
+            return cli_fail(&err);
+        lg_free_memory(report);
+    }
     return EXIT_OK;
 }
 
@@ -276,7 +336,7 @@ int cli_no_memory(void) {
 int cli_json_text(const json_t *value, char **text) {
     Buf out;
     buf_init(&out);
-    lg_json_print(value, JSON_COMPACT | JSON_REAL_PRECISION(9), &out);
+    lg_json_print(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9), &out);
     *text = buf_take(&out);
     return *text ? EXIT_OK : cli_no_memory();
 }

@@ -29,7 +29,7 @@ int cmd_eval(const CliOptions *o) {
         return cli_refuse("--ids LIST is needed");
     int32_t *ids = NULL;
     size_t count = 0, use_count = 0;
-    LgAdapterUse uses[4];
+    LgAdapterUse uses[LG_ADAPTERS_MAX];
     LgEngine *e = NULL;
     int code = cli_ids(o->ids, &ids, &count);
     if (code == EXIT_OK)

@@ -1,30 +1,8 @@
-/* `compile`, `explain`, `inspect`: what the library says of programs and files. */
+/* `compile` and `explain`: what the library says of programs. */
 #include <string.h>
 
 #include "base/json.h"
 #include "cli/cli.h"
-
-/* Long tables read better by line: a JSON object is printed indented unless --json asked for one
- * line. */
-static int print_json_text(char *text, bool one_line) {
-    json_t *value = NULL;
-    LgError err;
-    Buf indented;
-    buf_init(&indented);
-    int code = EXIT_OK;
-    if (!one_line && lg_json_parse(lg_str(text), "report", &value, &err) != LG_OK)
-        code = cli_fail(&err);
-    if (value)
-        lg_json_print(value, JSON_INDENT(1) | JSON_REAL_PRECISION(9), &indented);
-    if (code == EXIT_OK && indented.failed)
-        code = cli_no_memory();
-    if (code == EXIT_OK)
-        puts(value ? indented.data : text);
-    json_decref(value);
-    buf_clear(&indented);
-    lg_free_memory(text);
-    return code;
-}
 
 int cmd_compile(const CliOptions *o) {
     LgError err;
@@ -59,18 +37,25 @@ static int print_launches(const json_t *root) {
     size_t i;
     int code = EXIT_OK;
     json_t *l;
+    static const char *const parts[] = {"weight_bytes", "value_bytes", "state_bytes"};
+    printf("plan %.16s, %lld layers, %lld rows\n",
+           json_string_value(json_object_get(root, "digest")),
+           (long long)json_integer_value(json_object_get(root, "layers")),
+           (long long)json_integer_value(json_object_get(root, "rows")));
     printf("%-4s %-11s %-34s %-12s %-10s %12s %12s  %s\n", "", "provenance", "launch", "kernel",
            "numerics", "bytes", "flops", "lines");
     json_array_foreach(json_object_get(root, "launches"), i, l) {
         char *lines;
+        double bytes = 0;
+        for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
+            bytes += json_number_value(json_object_get(l, parts[k]));
         if ((code = cli_json_text(json_object_get(l, "lines"), &lines)) != EXIT_OK)
             break;
         printf("%-4zu %-11s %-34s %-12s %-10s %12.0f %12.0f  %s\n", i,
                json_string_value(json_object_get(l, "provenance")),
                json_string_value(json_object_get(l, "name")),
                json_string_value(json_object_get(l, "kernel")),
-               json_string_value(json_object_get(l, "numerics")),
-               json_number_value(json_object_get(l, "bytes")),
+               json_string_value(json_object_get(l, "numerics")), bytes,
                json_number_value(json_object_get(l, "flops")), lines);
         lg_free_memory(lines);
     }
@@ -87,36 +72,19 @@ int cmd_explain(const CliOptions *o) {
     int code = cli_open(&open, &e);
     if (code != EXIT_OK)
         return code;
-    char *text;
+    char *text = NULL;
     LgError err;
     if (lg_explain(e, (int32_t)rows, &text, &err) != LG_OK)
         code = cli_fail(&err);
     else if (o->json)
-        code = print_json_text(text, true);
+        puts(text);
     else {
         json_t *root = NULL;
         code = lg_json_parse(lg_str(text), "report", &root, &err) == LG_OK ? print_launches(root)
                                                                            : cli_fail(&err);
         json_decref(root);
-        lg_free_memory(text);
     }
-    lg_engine_close(e);
-    return code;
-}
-
-int cmd_inspect(const CliOptions *o) {
-    if (!o->positional)
-        return cli_refuse("usage: ligature inspect PATH [--model MODEL] [--json]");
-    LgEngine *e = NULL;
-    CliOptions open = *o;
-    open.positional = o->model;
-    int code = o->model ? cli_open(&open, &e) : EXIT_OK;
-    char *text;
-    LgError err;
-    if (code == EXIT_OK && lg_inspect(o->positional, e, &text, &err) != LG_OK)
-        code = cli_fail(&err);
-    else if (code == EXIT_OK)
-        code = print_json_text(text, o->json);
+    lg_free_memory(text);
     lg_engine_close(e);
     return code;
 }

@@ -91,7 +91,10 @@ int main(int argc, char **argv) {
         }
         return code;
     }
-    fprintf(stderr, "ligature: there is no command \"%s\"\n", argv[1]);
-    overview(stderr);
-    return EXIT_REFUSED;
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (cli_resembles(argv[1], commands[i].name))
+            return cli_refuse("there is no command \"%s\"; did you mean %s? ligature --help lists "
+                              "them",
+                              argv[1], commands[i].name);
+    return cli_refuse("there is no command \"%s\"; ligature --help lists them", argv[1]);
 }

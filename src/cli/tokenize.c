@@ -25,16 +25,9 @@ static int from_text(LgEngine *e, const char *text, size_t bytes, LgTextKind kin
 }
 
 static int from_ids(LgEngine *e, const json_t *list, long number) {
-    size_t count = json_array_size(list), bytes;
-    int32_t *ids = malloc((count + 1) * sizeof *ids);
-    int code = ids ? EXIT_OK : EXIT_INTERNAL;
-    for (size_t i = 0; i < count && code == EXIT_OK; i++) {
-        const json_t *v = json_array_get(list, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
-            code = cli_refuse("line %ld: \"ids\" %zu is no token id", number, i);
-        else
-            ids[i] = (int32_t)json_integer_value(v);
-    }
+    size_t count, bytes;
+    int32_t *ids;
+    int code = cli_id_list(list, "input", number, &ids, &count);
     char *text = NULL;
     LgError err;
     if (code == EXIT_OK && lg_detokenize(e, ids, count, false, &text, &bytes, &err) != LG_OK)
@@ -46,8 +39,10 @@ static int from_ids(LgEngine *e, const json_t *list, long number) {
     return code;
 }
 
-static int from_messages(LgEngine *e, const json_t *line) {
+static int from_messages(LgEngine *e, const json_t *line, long number) {
     const json_t *tools = json_object_get(line, "tools");
+    if (tools && !json_is_array(tools) && !json_is_null(tools))
+        return cli_refuse("input line %ld: \"tools\" is a list", number);
     char *messages = NULL, *tools_text = NULL, *text = NULL;
     LgError err;
     int code = cli_json_text(json_object_get(line, "messages"), &messages);
@@ -69,6 +64,10 @@ static int from_messages(LgEngine *e, const json_t *line) {
 static int tokenize_line(void *user, json_t *line, long number) {
     const json_t *text = json_object_get(line, "text"), *ids = json_object_get(line, "ids");
     const json_t *messages = json_object_get(line, "messages");
+    int code = cli_known_keys(line, "text plain ids messages tools add_generation_prompt", "input",
+                              number, NULL);
+    if (code != EXIT_OK)
+        return code;
     if (json_is_string(text))
         return from_text(user, json_string_value(text), json_string_length(text),
                          json_is_true(json_object_get(line, "plain")) ? LG_TEXT_PLAIN
@@ -76,7 +75,7 @@ static int tokenize_line(void *user, json_t *line, long number) {
     if (json_is_array(ids))
         return from_ids(user, ids, number);
     if (json_is_array(messages))
-        return from_messages(user, line);
+        return from_messages(user, line, number);
     return cli_refuse(
         "line %ld: one of \"text\" (a string), \"ids\" and \"messages\" (lists) is needed", number);
 }

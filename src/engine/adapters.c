@@ -1,5 +1,6 @@
 /* Names point to immutable adapter objects; an object is freed when its name and its last sequence
  * are gone. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -26,9 +27,21 @@ AdapterObject *adapter_object_find(const Engine *e, const char *name) {
     return NULL;
 }
 
-const Adapter *engine_adapter_find(const Engine *e, const char *name) {
+LgStatus adapter_not_found(const Engine *e, const char *name, LgError *err) {
+    char names[400] = "";
+    for (size_t i = 0, at = 0; i < e->adapter_count && at < sizeof names; i++)
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
+                               e->adapters[i]->name);
+    return lg_fail(err, LG_NOT_FOUND, 0, "no adapter is named \"%.200s\"; loaded: %s", name,
+                   *names ? names : "none");
+}
+
+LgStatus engine_adapter_find(const Engine *e, const char *name, const Adapter **out, LgError *err) {
     AdapterObject *o = adapter_object_find(e, name);
-    return o ? o->adapter : NULL;
+    if (!o)
+        return adapter_not_found(e, name, err);
+    *out = o->adapter;
+    return LG_OK;
 }
 
 static LgStatus object_create(Engine *e, const char *name, const char *dir, AdapterObject **out,
@@ -91,5 +104,5 @@ LgStatus engine_adapter_unload(Engine *e, const char *name, LgError *err) {
             object_destroy(e, o);
         return LG_OK;
     }
-    return lg_fail(err, LG_NOT_FOUND, 0, "no adapter is named \"%s\"", name);
+    return adapter_not_found(e, name, err);
 }

@@ -61,9 +61,13 @@ static LgStatus open_parts(Engine *e, const LgEngineOptions *o, LgError *err) {
     bool page = o->program && !lg_str_ends(lg_str(o->program), ".so");
     LG_TRY(model_open(o->model, page ? o->program : NULL, false, &e->model, err));
     e->rows_max = o->rows_max ? o->rows_max : ROWS_MAX_DEFAULT;
-    e->context = e->model.context ? e->model.context : CONTEXT_DEFAULT;
-    if (o->context_max > 0 && o->context_max < e->context)
-        e->context = o->context_max;
+    if (e->model.context && o->context_max > e->model.context)
+        return lg_fail(err, LG_LIMIT, 0,
+                       "context_max is %d; the model has %d positions (max_position_embeddings)",
+                       o->context_max, e->model.context);
+    e->context = o->context_max     ? o->context_max
+                 : e->model.context ? e->model.context
+                                    : CONTEXT_DEFAULT;
     LG_TRY(open_runner(e, o, err));
     kv_init(e, o->kv_bytes_max ? o->kv_bytes_max : KV_BYTES_DEFAULT);
     return make_buffers(e, err);

@@ -46,7 +46,7 @@ bool engine_store_f32(const Engine *e);
  * ---- */
 LgStatus engine_adapter_load(Engine *e, const char *name, const char *dir, LgError *err);
 LgStatus engine_adapter_unload(Engine *e, const char *name, LgError *err);
-const Adapter *engine_adapter_find(const Engine *e, const char *name); /* NULL: no such name */
+LgStatus engine_adapter_find(const Engine *e, const char *name, const Adapter **out, LgError *err);
 
 /* ---- sequence.c, step.c ---- */
 LgStatus sequence_create(Engine *e, const LgRequest *r, Sequence **out, LgError *err);

@@ -7,6 +7,8 @@
 
 /* A loaded adapter. names: 1 while a name points to it; users: sequences that use it. Freed when
  * both are 0. */
+_Static_assert(LG_ADAPTERS_MAX == ADAPTER_SET_MAX, "the public limit is the step's");
+
 typedef struct AdapterObject {
     Adapter *adapter;
     int32_t slot;
@@ -71,6 +73,8 @@ struct Engine {
 
 void adapter_object_release(Engine *e, AdapterObject *o);
 AdapterObject *adapter_object_find(const Engine *e, const char *name);
+LgStatus adapter_not_found(const Engine *e, const char *name,
+                           LgError *err); /* says what is loaded */
 
 /* kv.c: slots and pages of a sequence for all positions that it may ever have. */
 void kv_init(Engine *e, uint64_t bytes_max);

@@ -23,9 +23,10 @@ static LgStatus check_request(const Engine *e, const LgRequest *r, LgError *err)
     if (positions > (size_t)e->context)
         return lg_fail(
             err, LG_LIMIT, 0,
-            "the prompt has %zu ids and %d new ones are asked for: %zu positions, and the "
-            "context has %d",
-            r->id_count, r->max_tokens, positions, e->context);
+            "the prompt has %zu id%s and %d new ones are asked for: %zu positions, and the context "
+            "has %d; shorten the prompt, ask for fewer (max_tokens, -n)%s",
+            r->id_count, r->id_count == 1 ? "" : "s", r->max_tokens, positions, e->context,
+            e->context < e->model.context ? " or raise the context (context_max, --context)" : "");
     if (!kv_fits(e, positions))
         return lg_fail(err, LG_LIMIT, 0,
                        "%zu positions need %zu KV pages of %llu bytes, and the engine may hold %d",
@@ -44,10 +45,10 @@ static LgStatus check_request(const Engine *e, const LgRequest *r, LgError *err)
 
 static LgStatus take_adapters(Engine *e, const LgRequest *r, Sequence *s, LgError *err) {
     for (size_t i = 0; i < r->adapter_count; i++) {
-        AdapterObject *o = r->adapters[i].name ? adapter_object_find(e, r->adapters[i].name) : NULL;
+        const char *name = r->adapters[i].name ? r->adapters[i].name : "";
+        AdapterObject *o = adapter_object_find(e, name);
         if (!o)
-            return lg_fail(err, LG_NOT_FOUND, 0, "no adapter is named \"%s\"",
-                           r->adapters[i].name ? r->adapters[i].name : "");
+            return adapter_not_found(e, name, err);
         float scale = r->adapters[i].scale;
         if (!(scale - scale == 0))
             return lg_fail(err, LG_BAD_INPUT, 0, "adapter \"%s\": the scale is not a finite number",

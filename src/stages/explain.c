@@ -44,16 +44,27 @@ static void read_bytes(void *user, int tensor, const LangExpr *ref) {
 typedef struct Count {
     const LangProgram *p;
     const LangStmt *s;
+    uint64_t rows;
     uint64_t flops;
-    uint64_t times;
 } Count;
+
+/* How often a reduction is computed: once for each value of the indexes that it needs from
+ * outside, for every row. */
+static uint64_t reduce_times(const Count *c, const LangExpr *e, uint64_t times) {
+    uint32_t vars = match_vars(e);
+    uint64_t n = c->rows;
+    for (int v = 0; v < c->s->var_count; v++)
+        if (vars >> v & 1 && !c->p->dims[c->s->vars[v].dim].runtime)
+            n *= c->p->dims[c->s->vars[v].dim].size;
+    return n < times ? n : times;
+}
 
 /* Additions, multiplications and calls count as one each. */
 static void count_flops(Count *c, const LangExpr *e, uint64_t times) {
     if (!e)
         return;
     if (e->kind == EXPR_REDUCE) {
-        uint64_t n = times;
+        uint64_t n = reduce_times(c, e, times);
         for (int k = 0; k < e->var_count; k++) {
             const LangDim *d = &c->p->dims[c->s->vars[e->vars[k]].dim];
             n *= d->runtime ? 1 : d->size;
@@ -94,7 +105,7 @@ static void stage_cost(Cost *c, const Stage *s) {
     for (int v = 0; v < s->stmt->var_count; v++)
         if (!s->stmt->vars[v].reduced && !p->dims[s->stmt->vars[v].dim].runtime)
             elems *= p->dims[s->stmt->vars[v].dim].size;
-    Count count = {.p = p, .s = s->stmt};
+    Count count = {.p = p, .s = s->stmt, .rows = c->rows};
     count_flops(&count, s->stmt->rhs, elems);
     c->flops += count.flops;
     stage_reads(p, s, read_bytes, c);

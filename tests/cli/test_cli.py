@@ -225,6 +225,44 @@ class Looking(unittest.TestCase):
         self.assertEqual(r.returncode, 1)
         self.assertIn("standard output", r.stderr)
 
+    def test_batch_keys_in_the_wrong_place_are_refused(self):
+        load = ["--adapter", f"en={ADAPTERS}/en-r8-all"]
+        for line, where in (({"ids": [1], "adapters": [{"name": "en", "weight": 0}]}, "weight"),
+                            ({"ids": [1], "adaptor": "en"}, "adaptor"),
+                            ({"messages": [{"role": "user", "content": "hi", "adapter": "en"}]}, "adapter"),
+                            ({"messages": ["hi"]}, "message 1"),
+                            ({"ids": [1], "title": 3}, "title")):
+            r = ligature("run", QWEN, "--batch", batch_file([line]), "--json", *load, code=2)
+            self.assertIn("batch line 1", r.stderr)
+            self.assertIn(where, r.stderr)
+        r = ligature("tokenize", QWEN, "--jsonl", batch_file([{"text": "a", "plian": True}]), code=2)
+        self.assertIn("plian", r.stderr)
+
+    def test_misspelt_words_are_answered_with_what_there_is(self):
+        self.assertIn("did you mean --greedy", ligature("run", QWEN, "--greddy", code=2).stderr)
+        self.assertIn("did you mean inspect", ligature("insepct", QWEN, code=2).stderr)
+        r = ligature("run", QWEN, "--ids", "1", "--adapter", f"sql={ADAPTERS}/r1", "--use", "sq", code=2)
+        self.assertIn('no adapter is named "sq"; loaded: sql', r.stderr)
+        self.assertIn("loaded: none", ligature("chat", QWEN, "--use", "sql", code=2).stderr)
+        same = [run_json(QWEN, "--ids", "1,2", "-n", 4, *x)["sequences"] for x in (["--temperature", "0"], ["--temperature=0"])]
+        self.assertEqual(*same)
+        self.assertIn("takes no value", ligature("run", QWEN, "--ids", "1", "--greedy=1", code=2).stderr)
+
+    def test_new_tokens_fit_the_context_where_no_number_is_asked_for(self):
+        self.assertEqual(len(run_json(QWEN, "--ids", "1,2,3", "--context", 20)["sequences"][0]["ids"]), 17)
+        r = ligature("run", QWEN, "--ids", "1,2,3", "-n", 18, "--context", 20, code=2)
+        self.assertIn("raise the context", r.stderr)
+        self.assertIn("max_position_embeddings", ligature("run", QWEN, "--ids", "1", "--context", 1 << 20, code=2).stderr)
+
+    def test_explain_counts_what_moves(self):
+        out = json.loads(ligature("explain", QWEN, "--json").stdout)
+        norm = next(l for l in out["launches"] if "ha" in l["name"])
+        self.assertLess(norm["flops"], 10 * 128)  # once a row, not once an element
+        r = ligature("explain", QWEN)
+        self.assertIn(out["digest"][:16], r.stdout)
+        self.assertIn(f" {norm['weight_bytes'] + norm['value_bytes'] + norm['state_bytes']} ", r.stdout)
+        self.assertEqual(run_json(QWEN, "--ids", "1", "-n", 1)["program"]["digest"], out["digest"])
+
     def test_inspect(self):
         out = json.loads(ligature("inspect", QWEN, "--json").stdout)
         self.assertEqual(out["config"]["hidden_size"], 128)
@@ -232,6 +270,10 @@ class Looking(unittest.TestCase):
         self.assertEqual(len(report["sites"]), 1)
         self.assertEqual(report["sites"][0]["rank"], 3)
         json.loads(ligature("inspect", f"{ADAPTERS}/r1", "--json").stdout)
+        text = ligature("inspect", f"{ADAPTERS}/en-r8-all", "--model", QWEN).stdout
+        self.assertIn("56 of 56 tensors applied", text)
+        self.assertRegex(text, r"wq +4 +0 to 3 +8 +2\b")
+        self.assertIn("model.embed_tokens.weight", ligature("inspect", QWEN).stdout)
 
 
 if __name__ == "__main__":

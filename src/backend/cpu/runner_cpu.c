@@ -258,7 +258,6 @@ static LgStatus get_program(CpuRunner *c, const RunnerOptions *o, LgError *err) 
 }
 
 static void describe(CpuRunner *c) {
-    char text[160];
     Runner *r = &c->base;
     r->ops = &cpu_ops;
     r->provenance = c->plan->provenance;
@@ -266,8 +265,7 @@ static void describe(CpuRunner *c) {
     r->compile_s = c->program.compile_s;
     r->note = c->program.note[0] ? c->program.note : NULL;
     r->kv_page_bytes = c->kv.page_bytes;
-    int n = snprintf(text, sizeof text, "%s %s", c->plan->digest, r->level);
-    sha256_hex(text, (size_t)n, r->digest);
+    memcpy(r->digest, c->plan->digest, sizeof r->digest);
 }
 
 static LgStatus prepare_step(CpuRunner *c, const RunnerOptions *o, LgError *err) {
