@@ -38,12 +38,14 @@ struct AstIndex {
     AstName in; /* of a target: `r in R`; text empty: none */
 };
 
-typedef enum AstCompare { AST_TRUE, AST_EQ, AST_NE, AST_LE, AST_GE } AstCompare;
+typedef enum AstCompare { AST_TRUE, AST_EQ, AST_NE, AST_LT, AST_LE, AST_GT, AST_GE } AstCompare;
 
+typedef struct AstExpr AstExpr;
 typedef struct AstCond {
     AstIndex ref;
-    AstCompare op; /* AST_TRUE: the bare reference */
-    ConfigValue value;
+    AstCompare op;         /* AST_TRUE: the bare reference */
+    ConfigValue value;     /* EQ, NE */
+    const AstExpr *number; /* by size; else NULL */
 } AstCond;
 
 typedef enum AstExprKind {
@@ -61,7 +63,6 @@ typedef enum AstExprKind {
     AST_OR      /* dims and consts: args[1] where a key of args[0] is absent */
 } AstExprKind;
 
-typedef struct AstExpr AstExpr;
 typedef struct AstBind {
     AstName name;
     const AstExpr *lower; /* may be NULL */
@@ -159,8 +160,8 @@ struct AstDecl {
     AstAxes axes; /* INPUT, PARAM, STATE */
     bool dtype_written;
     LangDType dtype;
-    AstName index_dim; /* INPUT: `index D`; CONST: its layer index; LAYER: its dim */
-    AstName condition; /* PARAM: `if NAME then srcs[0] else srcs[1]`; empty: srcs in order */
+    AstName index_dim; /* INPUT: `index D`; CONST, REQUIRE: the layer index; LAYER: its dim */
+    const AstCond *condition; /* PARAM: `if … then srcs[0] else srcs[1]`; NULL: srcs in order */
     AstSrcs sources;
     const AstExpr *expr; /* CONST, STMT */
     AstDecls body;       /* LAYER */

@@ -24,10 +24,13 @@ static bool same_indexes(const AstIndexes *a, const AstIndexes *b) {
     return same;
 }
 
+static bool same_expr(const AstExpr *a, const AstExpr *b);
+
 static bool same_cond(const AstCond *a, const AstCond *b) {
     if (!a || !b)
         return a == b;
-    return same_index(&a->ref, &b->ref) && a->op == b->op && config_value_eq(&a->value, &b->value);
+    return same_index(&a->ref, &b->ref) && a->op == b->op &&
+           config_value_eq(&a->value, &b->value) && same_expr(a->number, b->number);
 }
 
 static bool same_expr(const AstExpr *a, const AstExpr *b) {
@@ -96,10 +99,9 @@ static bool same_decl(const AstDecl *a, const AstDecl *b) {
            same_names(&a->names, &b->names) && same_lists(a, b) && a->op == b->op &&
            a->dtype_written == b->dtype_written && a->dtype == b->dtype &&
            lg_str_eq(a->index_dim.text, b->index_dim.text) &&
-           lg_str_eq(a->condition.text, b->condition.text) &&
-           same_sources(&a->sources, &b->sources) && same_expr(a->expr, b->expr) &&
-           same_decls(&a->body, &b->body) && a->output == b->output && a->stmt_op == b->stmt_op &&
-           same_targets(a, b);
+           same_cond(a->condition, b->condition) && same_sources(&a->sources, &b->sources) &&
+           same_expr(a->expr, b->expr) && same_decls(&a->body, &b->body) &&
+           a->output == b->output && a->stmt_op == b->stmt_op && same_targets(a, b);
 }
 
 static bool same_decls(const AstDecls *a, const AstDecls *b) {

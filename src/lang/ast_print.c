@@ -89,16 +89,10 @@ static void print_value(const ConfigValue *v, Buf *out) {
 
 static const char *compare_text(AstCompare op) {
     static const char *const texts[] = {
-        [AST_TRUE] = "", [AST_EQ] = "==", [AST_NE] = "!=", [AST_LE] = "<=", [AST_GE] = ">="};
+        [AST_TRUE] = "", [AST_EQ] = "==", [AST_NE] = "!=", [AST_LT] = "<",
+        [AST_LE] = "<=", [AST_GT] = ">",  [AST_GE] = ">=",
+    };
     return texts[op];
-}
-
-static void print_cond(const AstCond *c, Buf *out) {
-    print_index(&c->ref, out);
-    if (c->op == AST_TRUE)
-        return;
-    buf_printf(out, " %s ", compare_text(c->op));
-    print_value(&c->value, out);
 }
 
 /* How tightly a node holds together: a looser one in a tighter place needs parentheses. A bare
@@ -139,6 +133,17 @@ static Tight tightness(const AstExpr *e) {
 }
 
 static void print_expr(const AstExpr *e, Tight place, Buf *out);
+
+static void print_cond(const AstCond *c, Buf *out) {
+    print_index(&c->ref, out);
+    if (c->op == AST_TRUE)
+        return;
+    buf_printf(out, " %s ", compare_text(c->op));
+    if (c->number)
+        print_expr(c->number, TIGHT_EXPR, out);
+    else
+        print_value(&c->value, out);
+}
 
 static void print_binary(const AstExpr *e, const char *op, Tight left, Tight right, Buf *out) {
     print_expr(e->args[0], left, out);
@@ -272,8 +277,10 @@ static void print_src(const AstSrc *src, Buf *out) {
 }
 
 static void print_source(const AstDecl *d, Buf *out) {
-    if (d->condition.text.len) {
-        buf_printf(out, "if %.*s then ", LG_STR_ARG(d->condition.text));
+    if (d->condition) {
+        buf_puts(out, "if ");
+        print_cond(d->condition, out);
+        buf_puts(out, " then ");
         print_src(&d->sources.items[0], out);
         buf_puts(out, " else ");
         print_src(&d->sources.items[1], out);
@@ -325,7 +332,10 @@ static void print_tensor(const AstDecl *d, const char *word, Buf *out) {
 }
 
 static void print_require(const AstDecl *d, Buf *out) {
-    buf_printf(out, "require %.*s %s ", LG_STR_ARG(d->name.text), compare_text(d->op));
+    buf_printf(out, "require %.*s", LG_STR_ARG(d->name.text));
+    if (d->index_dim.text.len)
+        buf_printf(out, "[%.*s]", LG_STR_ARG(d->index_dim.text));
+    buf_printf(out, " %s ", compare_text(d->op));
     for (int i = 0; i < d->values.count; i++) {
         buf_puts(out, i ? " or " : "");
         print_value(&d->values.items[i], out);

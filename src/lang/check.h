@@ -140,6 +140,7 @@ typedef struct Fold {
     LgStr index;  /* its name */
     bool varies;  /* out: the layer's index was read */
     bool exact;   /* a dim: divisions must be exact */
+    bool untaken; /* in a branch that the config does not take, where keys may be absent */
     LgStr absent; /* out, with FOLD_ABSENT: the key that the config lacks */
     AstName at;   /* and where */
 } Fold;
@@ -150,7 +151,11 @@ bool fold_required(Check *c, Fold *f, const AstExpr *e, double *out);
 bool fold_cond(Check *c, Fold *f, const AstCond *cond, bool *out);
 /* A bare name or list[l] as a number. */
 FoldResult fold_ref(Check *c, Fold *f, const AstIndex *ref, double *out);
+/* The value of a name or of list[l], as the config has it. */
+FoldResult fold_value(Check *c, Fold *f, const AstIndex *ref, ConfigValue *out);
+/* A key is claimed by being named, in a branch that is not taken too. */
 void fold_claim(Check *c, const AstExpr *e);
+void fold_claim_cond(Check *c, const AstCond *cond);
 bool fold_refuse_absent(Check *c, const Fold *f);
 /* Compares as `require` and `if` do: null counts as false. */
 bool fold_compare(const ConfigValue *found, const ConfigValue *wanted);

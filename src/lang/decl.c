@@ -3,6 +3,7 @@
 #include "lang/check.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool decl_model(Check *c, const AstDecl *d) {
@@ -106,27 +107,30 @@ static bool holds(const ConfigValue *found, AstCompare op, const ConfigValue *wa
     return op == AST_LE ? value <= wanted->real : value >= wanted->real;
 }
 
-/* The value that a `require` is about: a dim or const of the page, else a config key. */
-static bool require_value(Check *c, const AstDecl *d, ConfigValue *made, const ConfigValue **out) {
+/* The value that a `require` is about: a dim or const of the page, else a config key; where it
+ * names the layer's index, that of one layer. */
+static bool require_value(Check *c, const AstDecl *d, int layer, ConfigValue *made,
+                          const ConfigValue **out) {
     const Symbol *s = check_find(c, d->name.text);
+    AstIndex index = {.name = d->index_dim};
+    AstIndex ref = {.name = d->name, .bracketed = layer >= 0, .indexes = {&index, 1, 1}};
+    Fold f = {.layer = layer, .index = d->index_dim.text};
     *out = NULL;
-    if (!s) {
+    if (!s && layer < 0) {
         *out = check_key(c, d->name.text);
         return true;
     }
-    Fold f = {.layer = -1};
-    AstIndex ref = {.name = d->name};
-    *made = (ConfigValue){.kind = CONFIG_REAL};
-    FoldResult got = fold_ref(c, &f, &ref, &made->real);
-    *out = made;
-    return got == FOLD_ABSENT ? fold_refuse_absent(c, &f) : got == FOLD_OK;
+    FoldResult got = fold_value(c, &f, &ref, made);
+    if (got == FOLD_OK && made->kind != CONFIG_NULL)
+        *out = made;
+    return got == FOLD_ABSENT && s ? fold_refuse_absent(c, &f) : got != FOLD_FAILED;
 }
 
-/* `==`: one of the values. `!=`: none of them. */
-static bool decl_require(Check *c, const AstDecl *d) {
+/* `==`: one of the values. `!=`: none of them. layer -1: the value that all have. */
+static bool require_one(Check *c, const AstDecl *d, int layer) {
     ConfigValue made;
     const ConfigValue *found;
-    if (!require_value(c, d, &made, &found))
+    if (!require_value(c, d, layer, &made, &found))
         return false;
     bool ok = d->op == AST_NE;
     for (int i = 0; i < d->values.count; i++) {
@@ -145,9 +149,29 @@ static bool decl_require(Check *c, const AstDecl *d) {
     if (!value_text(c, found, &has))
         return false;
     LgStr rule = lg_str_sub(d->text, (size_t)(d->name.column - d->column), d->text.len);
+    char of_layer[16] = "";
+    if (layer >= 0)
+        snprintf(of_layer, sizeof of_layer, "[%d]", layer);
     return diag_refuse(&c->diag, d->line, d->name.column,
-                       "cannot compile this config: it says %s = %s. %s is accepted.",
-                       diag_text(d->name.text).text, has.text, diag_text(rule).text);
+                       "cannot compile this config: it says %s%s = %s. %s is accepted.",
+                       diag_text(d->name.text).text, of_layer, has.text, diag_text(rule).text);
+}
+
+static bool layers_known(Check *c, const AstDecl *d) {
+    return c->layer_dim >= 0 ||
+           diag_refuse(&c->diag, d->index_dim.line, d->index_dim.column,
+                       "cannot give each layer a value: the dim of the layers is not known "
+                       "here. A layer block, and its dim declared above, are accepted.");
+}
+
+/* `require KEY[l] == …` holds in every layer. */
+static bool decl_require(Check *c, const AstDecl *d) {
+    if (!d->index_dim.text.len)
+        return require_one(c, d, -1);
+    bool ok = layers_known(c, d);
+    for (int layer = 0; ok && layer < c->layer_count; layer++)
+        ok = require_one(c, d, layer);
+    return ok;
 }
 
 static bool decl_ignore(Check *c, const AstDecl *d) {
@@ -266,10 +290,8 @@ static bool decl_state(Check *c, const AstDecl *d) {
 static bool decl_const(Check *c, const AstDecl *d) {
     CheckConst made = {.name = d->name.text, .line = d->line, .program_const = -1};
     bool each = d->index_dim.text.len > 0;
-    if (each && c->layer_dim < 0)
-        return diag_refuse(&c->diag, d->index_dim.line, d->index_dim.column,
-                           "cannot give each layer a value: the dim of the layers is not known "
-                           "here. A layer block, and its dim declared above, are accepted.");
+    if (each && !layers_known(c, d))
+        return false;
     Fold f = {.layer = each ? 0 : -1, .index = d->index_dim.text};
     if (!fold_required(c, &f, d->expr, &made.number))
         return false;

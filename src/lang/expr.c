@@ -466,9 +466,10 @@ static bool build_untaken(StmtCtx *s, const AstExpr *ast) {
 
 static const LangExpr *build_if(StmtCtx *s, const AstExpr *ast) {
     Check *c = s->c;
-    Fold f = {.layer = c->in_layer ? 0 : -1};
+    Fold f = {.layer = c->in_layer ? 0 : -1, .untaken = s->untaken};
     f.index = c->in_layer ? c->layer->name.text : (LgStr){0};
     bool first = false;
+    fold_claim_cond(c, ast->cond);
     if (!fold_cond(c, &f, ast->cond, &first))
         return NULL;
     bool differs = false;

@@ -122,7 +122,7 @@ static FoldResult layer_entry(Check *c, Fold *f, const AstIndex *ref, ConfigValu
 }
 
 /* The value of a name: the layer's index, a dim, a const, a config key. Null is FOLD_ABSENT. */
-static FoldResult ref_value(Check *c, Fold *f, const AstIndex *ref, ConfigValue *out) {
+FoldResult fold_value(Check *c, Fold *f, const AstIndex *ref, ConfigValue *out) {
     if (ref->bracketed)
         return layer_entry(c, f, ref, out);
     LgStr name = ref->name.text;
@@ -163,7 +163,7 @@ static FoldResult ref_value(Check *c, Fold *f, const AstIndex *ref, ConfigValue 
 
 FoldResult fold_ref(Check *c, Fold *f, const AstIndex *ref, double *out) {
     ConfigValue v;
-    FoldResult got = ref_value(c, f, ref, &v);
+    FoldResult got = fold_value(c, f, ref, &v);
     if (got != FOLD_OK)
         return got;
     if (v.kind == CONFIG_NULL) {
@@ -177,9 +177,43 @@ FoldResult fold_ref(Check *c, Fold *f, const AstIndex *ref, double *out) {
     return FOLD_OK;
 }
 
+static bool by_size(AstCompare op, double a, double b) {
+    switch (op) {
+    case AST_LT:
+        return a < b;
+    case AST_LE:
+        return a <= b;
+    case AST_GT:
+        return a > b;
+    default:
+        return a >= b;
+    }
+}
+
+/* Two numbers, both of which must be there: what is absent has no size. */
+static bool fold_by_size(Check *c, Fold *f, const AstCond *cond, bool *out) {
+    double a = 0, b = 0;
+    bool exact = f->exact;
+    f->exact = false;
+    FoldResult got = fold_ref(c, f, &cond->ref, &a);
+    if (got == FOLD_OK)
+        got = fold_number(c, f, cond->number, &b);
+    f->exact = exact;
+    *out = got == FOLD_OK && by_size(cond->op, a, b);
+    if (got != FOLD_ABSENT || f->untaken)
+        return got != FOLD_FAILED;
+    return diag_refuse(&c->diag, f->at.line, f->at.column,
+                       "cannot compare %s by size: it is no dim and no const, and the config has "
+                       "no such key. A number that is there is accepted, or a const with a default "
+                       "(`const C = %s or 0`).",
+                       diag_text(f->absent).text, diag_text(f->absent).text);
+}
+
 bool fold_cond(Check *c, Fold *f, const AstCond *cond, bool *out) {
+    if (cond->number)
+        return fold_by_size(c, f, cond, out);
     ConfigValue v;
-    FoldResult got = ref_value(c, f, &cond->ref, &v);
+    FoldResult got = fold_value(c, f, &cond->ref, &v);
     if (got == FOLD_FAILED)
         return false;
     const ConfigValue *found = got == FOLD_OK && v.kind != CONFIG_NULL ? &v : NULL;
@@ -322,13 +356,22 @@ bool fold_required(Check *c, Fold *f, const AstExpr *e, double *out) {
     return got == FOLD_OK;
 }
 
-/* A key is claimed by being named, in a branch that is not taken too. */
+static void claim_name(Check *c, LgStr name) {
+    if (!check_find(c, name))
+        check_key(c, name);
+}
+
+void fold_claim_cond(Check *c, const AstCond *cond) {
+    claim_name(c, cond->ref.name.text);
+    if (cond->number)
+        fold_claim(c, cond->number);
+}
+
 void fold_claim(Check *c, const AstExpr *e) {
-    const LgStr names[] = {e->kind == AST_REF ? e->ref.name.text : (LgStr){0},
-                           e->cond ? e->cond->ref.name.text : (LgStr){0}};
-    for (int i = 0; i < 2; i++)
-        if (names[i].len && !check_find(c, names[i]))
-            check_key(c, names[i]);
+    if (e->kind == AST_REF)
+        claim_name(c, e->ref.name.text);
+    if (e->cond)
+        fold_claim_cond(c, e->cond);
     for (int i = 0; i < e->arg_count; i++)
         fold_claim(c, e->args[i]);
 }

@@ -9,7 +9,7 @@
 #define LEX_PUNCT_MAP(X)                                                                                  \
     X(ADD_TO, "+=") X(WRITE, ":=") X(EQ, "==") X(NE, "!=") X(LE, "<=") X(GE, ">=")                        \
     X(LBRACKET, "[") X(RBRACKET, "]") X(LPAREN, "(") X(RPAREN, ")") X(LBRACE, "{") X(RBRACE, "}")         \
-    X(COMMA, ",") X(COLON, ":") X(ASSIGN, "=") X(LT, "<") X(PLUS, "+") X(MINUS, "-") X(STAR, "*")         \
+    X(COMMA, ",") X(COLON, ":") X(ASSIGN, "=") X(LT, "<") X(GT, ">") X(PLUS, "+") X(MINUS, "-") X(STAR, "*")         \
     X(SLASH, "/") X(CARET, "^")
 #define LEX_WORD_MAP(X)                                                                                   \
     X(MODEL, "model") X(FOR, "for") X(DIM, "dim") X(REQUIRE, "require") X(OR, "or") X(IGNORE, "ignore")   \

@@ -158,7 +158,7 @@ static bool check_sources(Check *c, const AstDecl *d, LangTensor *t) {
         set_module(t, &sources[i]);
     for (int i = 0; i < count; i++) {
         const AstSrc *src = &d->sources.items[i];
-        bool last_of_many = i > 0 && i == count - 1 && !d->condition.text.len;
+        bool last_of_many = i > 0 && i == count - 1 && !d->condition;
         if (src->kind == LANG_SOURCE_NUMBER && !last_of_many)
             return diag_refuse(&c->diag, src->name.line, src->name.column,
                                "cannot bind a number here: it is a default. `\"tensor.name\" or 0` "
@@ -166,12 +166,12 @@ static bool check_sources(Check *c, const AstDecl *d, LangTensor *t) {
     }
     t->sources = sources;
     t->source_count = count;
-    if (!d->condition.text.len)
+    if (!d->condition)
         return true;
     Fold f = {.layer = -1};
-    AstCond cond = {.ref = {.name = d->condition}};
     bool taken = false;
-    if (!fold_cond(c, &f, &cond, &taken))
+    fold_claim_cond(c, d->condition);
+    if (!fold_cond(c, &f, d->condition, &taken))
         return false;
     t->sources = &sources[taken ? 0 : 1];
     t->source_count = 1;

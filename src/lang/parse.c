@@ -124,10 +124,18 @@ static bool decl_dim(Parser *p, AstDecl *d) {
     return true;
 }
 
-/* decl = "require" NAME ( "==" | "!=" | "<=" | ">=" ) value { "or" value } */
+/* NAME [ "[" NAME "]" ]: what the config or the page has once, or once for each layer. */
+static bool parse_layered_name(Parser *p, AstDecl *d, const char *what) {
+    if (!parse_name(p, &d->name, what))
+        return false;
+    return !parse_accept(p, TOK_LBRACKET) || (parse_name(p, &d->index_dim, "The layer's index") &&
+                                              parse_expect(p, TOK_RBRACKET, "the index"));
+}
+
+/* decl = "require" NAME [ "[" NAME "]" ] ( "==" | "!=" | "<=" | ">=" ) value { "or" value } */
 static bool decl_require(Parser *p, AstDecl *d) {
     d->kind = AST_REQUIRE;
-    if (!parse_name(p, &d->name, "A key of the config"))
+    if (!parse_layered_name(p, d, "A key of the config"))
         return false;
     if (parse_accept(p, TOK_EQ))
         d->op = AST_EQ;
@@ -215,12 +223,14 @@ static bool parse_src(Parser *p, AstSrcs *sources) {
     return true;
 }
 
-/* source = src { "or" src } | "if" NAME "then" src "else" src ; */
+/* source = src { "or" src } | "if" cond "then" src "else" src ; */
 static bool parse_source(Parser *p, AstDecl *d) {
-    if (parse_accept(p, TOK_IF))
-        return parse_name(p, &d->condition, "A key of the config") &&
-               parse_expect(p, TOK_THEN, "the condition") && parse_src(p, &d->sources) &&
-               parse_expect(p, TOK_ELSE, "the first source") && parse_src(p, &d->sources);
+    if (parse_accept(p, TOK_IF)) {
+        d->condition = parse_cond(p);
+        return d->condition && parse_expect(p, TOK_THEN, "the condition") &&
+               parse_src(p, &d->sources) && parse_expect(p, TOK_ELSE, "the first source") &&
+               parse_src(p, &d->sources);
+    }
     do {
         if (!parse_src(p, &d->sources))
             return false;
@@ -255,10 +265,7 @@ static bool decl_lora(Parser *p, AstDecl *d) {
 /* decl = "const" NAME [ "[" NAME "]" ] "=" cexpr */
 static bool decl_const(Parser *p, AstDecl *d) {
     d->kind = AST_CONST;
-    if (!parse_name(p, &d->name, "A const's name"))
-        return false;
-    if (parse_accept(p, TOK_LBRACKET) && (!parse_name(p, &d->index_dim, "The layer's index") ||
-                                          !parse_expect(p, TOK_RBRACKET, "the index")))
+    if (!parse_layered_name(p, d, "A const's name"))
         return false;
     if (!parse_expect(p, TOK_ASSIGN, "the const's name"))
         return false;

@@ -31,6 +31,7 @@ bool parse_enter(Parser *p); /* depth; leave with p->depth-- */
 const AstExpr *parse_expr(Parser *p);
 const AstExpr *parse_rhs(Parser *p);
 const AstExpr *parse_cexpr(Parser *p);
+const AstCond *parse_cond(Parser *p);
 const AstExpr *parse_dimexpr(Parser *p);
 bool parse_value(Parser *p, ConfigValue *out);
 bool parse_stmt(Parser *p, AstDecl *d);

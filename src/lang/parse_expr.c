@@ -127,8 +127,8 @@ static const AstExpr *parse_ref_node(Parser *p) {
     return e && parse_ref(p, &e->ref) ? e : NULL;
 }
 
-/* cond = ref [ ( "==" | "!=" ) value ] ; */
-static const AstCond *parse_cond(Parser *p) {
+/* cond = ref [ ( "==" | "!=" ) value | ( "<" | "<=" | ">" | ">=" ) expr ] ; */
+const AstCond *parse_cond(Parser *p) {
     AstCond *c = ARENA_NEW(p->arena, AstCond);
     if (!c) {
         diag_memory(p->diag);
@@ -136,11 +136,20 @@ static const AstCond *parse_cond(Parser *p) {
     }
     if (!parse_ref(p, &c->ref))
         return NULL;
-    if (parse_accept(p, TOK_EQ))
-        c->op = AST_EQ;
-    else if (parse_accept(p, TOK_NE))
-        c->op = AST_NE;
-    return c->op == AST_TRUE || parse_value(p, &c->value) ? c : NULL;
+    static const struct {
+        TokKind token;
+        AstCompare op;
+    } ops[] = {{TOK_EQ, AST_EQ}, {TOK_NE, AST_NE}, {TOK_LT, AST_LT},
+               {TOK_LE, AST_LE}, {TOK_GT, AST_GT}, {TOK_GE, AST_GE}};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0] && c->op == AST_TRUE; i++)
+        if (parse_accept(p, ops[i].token))
+            c->op = ops[i].op;
+    if (c->op == AST_TRUE)
+        return c;
+    if (c->op == AST_EQ || c->op == AST_NE)
+        return parse_value(p, &c->value) ? c : NULL;
+    c->number = parse_expr(p);
+    return c->number ? c : NULL;
 }
 
 /* "if" cond "then" X "else" X, where X is a rhs or a cexpr; `if` is read. */
@@ -150,6 +159,8 @@ static const AstExpr *parse_if(Parser *p, Token at, const AstExpr *(*branch)(Par
         return NULL;
     e->parens = branch == parse_rhs;
     e->cond = parse_cond(p);
+    if (e->cond && e->cond->number && e->cond->number->height >= e->height)
+        e->height = e->cond->number->height + 1;
     if (!e->cond || !parse_expect(p, TOK_THEN, "the condition") || !node_arg(p, e, branch(p)) ||
         !parse_expect(p, TOK_ELSE, "the first branch") || !node_arg(p, e, branch(p)))
         return NULL;
