@@ -394,40 +394,87 @@ static void files_that_are_no_whole_model_are_refused(void **state) {
     refuses_gguf(f, &g, "token_embd.weight");
 }
 
-/* Llama 3.2: base 500000, factor 32, of heads of 64. */
-static void put_divisors(GgufFile *g, double factor, int count) {
+typedef struct Scaling {
+    double base, factor, high, original; /* low is 1 */
+    int count;                           /* frequencies */
+} Scaling;
+
+static void put_divisors(GgufFile *g, const Scaling *s, float more) {
     float divisors[64];
-    for (int i = 0; i < count; i++) {
-        double turns = 8192 / (2 * 3.14159265358979323846 * pow(500000.0, (double)i / count));
-        double smooth = (turns - 1) / 3;
-        divisors[i] = (float)(turns >= 4   ? 1.0
-                              : turns <= 1 ? factor
-                                           : 1 / ((1 - smooth) / factor + smooth));
+    for (int i = 0; i < s->count; i++) {
+        double turns =
+            s->original / (2 * 3.14159265358979323846 * pow(s->base, (double)i / s->count));
+        double smooth = (turns - 1) / (s->high - 1);
+        divisors[i] = (float)(turns >= s->high ? 1.0
+                              : turns <= 1     ? s->factor
+                                               : 1 / ((1 - smooth) / s->factor + smooth));
     }
-    put_tensor(g, "rope_freqs.weight", (uint64_t)count, 0, 0, 0, divisors, 4 * (size_t)count);
+    divisors[s->count / 2] += more;
+    put_tensor(g, "rope_freqs.weight", (uint64_t)s->count, 0, 0, 0, divisors, 4 * (size_t)s->count);
 }
 
-static void llama_3_scaling_is_recognised_in_its_divisors(void **state) {
+static Checkpoint *open_scaled(Folder *f, const Scaling *s, float more) {
+    GgufFile g;
+    begin_llama(&g, "llama");
+    put_f32(&g, "llama.rope.freq_base", (float)s->base);
+    put_int(&g, "llama.attention.key_length", U32, 2 * s->count);
+    put_divisors(&g, s, more);
+    return open_gguf(f, &g);
+}
+
+static double real_of(Checkpoint *c, const char *key) {
+    const ConfigValue *v = config_get_c(checkpoint_config(c), key);
+    assert_non_null(v);
+    return v->real;
+}
+
+static void llama_3_scaling_is_found_again_in_its_divisors(void **state) {
     Folder *f = *state;
-    static const double factors[] = {8.0, 32.0, 20.0};
-    for (int i = 0; i < 3; i++) {
-        GgufFile g;
-        begin_llama(&g, "llama");
-        put_f32(&g, "llama.rope.freq_base", 500000.0f);
-        put_int(&g, "llama.attention.key_length", U32, 64);
-        put_divisors(&g, factors[i], 32);
-        Checkpoint *c = open_gguf(f, &g);
-        bool kept = tensor_set_find(checkpoint_tensors(c), LG_STR("rope_freqs.weight")) != NULL;
-        assert_int_equal(kept, i == 2); /* unknown ones stay, and nobody claims them */
-        if (kept) {
-            absent(c, "rope_scaling");
-        } else {
-            prints(c, "rope_scaling.rope_type", "\"llama3\"");
-            prints(c, "rope_scaling.factor", i == 0 ? "8.0" : "32.0");
-            prints(c, "rope_scaling.low_freq_factor", "1.0");
-            prints(c, "rope_scaling.high_freq_factor", "4.0");
-            prints(c, "rope_scaling.original_max_position_embeddings", "8192");
-        }
+    static const Scaling scalings[] = {
+        {500000, 8, 4, 8192, 64},  /* Llama 3.1, 3.3 */
+        {500000, 32, 4, 8192, 32}, /* Llama 3.2 */
+        {500000, 8, 4, 128, 16},   /* the tiny one: two frequencies lie between */
+        {10000, 20, 8, 2048, 48},  {1000000, 2.5, 4, 131072, 64},
+        {500000, 8, 4, 4096, 8}, /* one lies between */
+    };
+    for (size_t i = 0; i < sizeof scalings / sizeof scalings[0]; i++) {
+        const Scaling *s = &scalings[i];
+        Checkpoint *c = open_scaled(f, s, 0);
+        assert_null(tensor_set_find(checkpoint_tensors(c), LG_STR("rope_freqs.weight")));
+        prints(c, "rope_scaling.rope_type", "\"llama3\"");
+        assert_true(real_of(c, "rope_scaling.factor") == s->factor);
+        assert_true(real_of(c, "rope_scaling.low_freq_factor") == 1);
+        assert_true(real_of(c, "rope_scaling.high_freq_factor") == s->high);
+        assert_true(real_of(c, "rope_scaling.original_max_position_embeddings") == s->original);
+        checkpoint_close(c);
+    }
+}
+
+/* With no frequency between, any length that divides the same ones is as good. */
+static void scaling_without_a_frequency_between_divides_the_same_ones(void **state) {
+    Folder *f = *state;
+    const Scaling s = {500000, 4, 4, 2000, 4};
+    Checkpoint *c = open_scaled(f, &s, 0);
+    assert_null(tensor_set_find(checkpoint_tensors(c), LG_STR("rope_freqs.weight")));
+    assert_true(real_of(c, "rope_scaling.factor") == 4);
+    double original = real_of(c, "rope_scaling.original_max_position_embeddings");
+    for (int i = 0; i < 4; i++) {
+        double wavelength = 2 * 3.14159265358979323846 * pow(500000.0, i / 4.0);
+        assert_int_equal(original / wavelength >= 4, s.original / wavelength >= 4);
+        assert_int_equal(original / wavelength <= 1, s.original / wavelength <= 1);
+    }
+    checkpoint_close(c);
+}
+
+/* Unknown ones stay, and nobody claims them. */
+static void divisors_of_another_rule_stay_a_tensor(void **state) {
+    Folder *f = *state;
+    const Scaling s = {500000, 8, 4, 8192, 64};
+    const float more[] = {0.01f, -0.01f, INFINITY, NAN};
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        Checkpoint *c = open_scaled(f, &s, more[i]);
+        assert_non_null(tensor_set_find(checkpoint_tensors(c), LG_STR("rope_freqs.weight")));
+        absent(c, "rope_scaling");
         checkpoint_close(c);
     }
 }
@@ -543,7 +590,9 @@ int main(void) {
         IN_FOLDER(stacked_experts_come_one_by_one),
         IN_FOLDER(two_names_for_one_tensor_are_refused),
         IN_FOLDER(files_that_are_no_whole_model_are_refused),
-        IN_FOLDER(llama_3_scaling_is_recognised_in_its_divisors),
+        IN_FOLDER(llama_3_scaling_is_found_again_in_its_divisors),
+        IN_FOLDER(scaling_without_a_frequency_between_divides_the_same_ones),
+        IN_FOLDER(divisors_of_another_rule_stay_a_tensor),
         IN_FOLDER(every_failed_allocation_is_reported),
         cmocka_unit_test(smollm2_reads_as_a_llama),
         cmocka_unit_test(smollm2_embeddings_are_the_references),
