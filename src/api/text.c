@@ -11,11 +11,12 @@
 #define TOKENIZER_BYTES_MAX (256u << 20)
 #define TEMPLATE_BYTES_MAX (4u << 20)
 
-static int32_t gguf_id(const Gguf *g, const char *key) {
+static int32_t gguf_id(const Gguf *g, const char *key, int32_t otherwise) {
     const ConfigValue *v = gguf_get(g, key);
-    return v && v->kind == CONFIG_INT && v->integer >= 0 && v->integer <= INT32_MAX
-               ? (int32_t)v->integer
-               : -1;
+    if (!v)
+        return otherwise;
+    return v->kind == CONFIG_INT && v->integer >= 0 && v->integer <= INT32_MAX ? (int32_t)v->integer
+                                                                               : -1;
 }
 
 static bool gguf_flag(const Gguf *g, const char *key, bool otherwise) {
@@ -23,23 +24,30 @@ static bool gguf_flag(const Gguf *g, const char *key, bool otherwise) {
     return v && v->kind == CONFIG_BOOL ? v->boolean : otherwise;
 }
 
+static LgStr gguf_text(const Gguf *g, const char *key) {
+    const ConfigValue *v = gguf_get(g, key);
+    return v && v->kind == CONFIG_STRING ? v->string : LG_STR("");
+}
+
 static LgStatus tokenizer_from_gguf(const Gguf *g, Tokenizer **out, LgError *err) {
-    TokenizerVocab v = {0};
-    const ConfigValue *model = gguf_get(g, "tokenizer.ggml.model");
-    const ConfigValue *pre = gguf_get(g, "tokenizer.ggml.pre");
-    v.model = model && model->kind == CONFIG_STRING ? model->string : LG_STR("");
-    v.pre = pre && pre->kind == CONFIG_STRING ? pre->string : LG_STR("");
+    TokenizerVocab v = {.model = gguf_text(g, "tokenizer.ggml.model"),
+                        .pre = gguf_text(g, "tokenizer.ggml.pre"),
+                        .architecture = gguf_text(g, "general.architecture")};
     v.token_count = gguf_strings(g, "tokenizer.ggml.tokens", &v.tokens);
     if (v.token_count == 0)
         return lg_fail(err, LG_BAD_INPUT, 0, "the GGUF holds no tokenizer (tokenizer.ggml.tokens)");
     if (gguf_ints(g, "tokenizer.ggml.token_type", &v.types) != v.token_count)
         v.types = NULL;
+    if (gguf_floats(g, "tokenizer.ggml.scores", &v.scores) != v.token_count)
+        v.scores = NULL;
     v.merge_count = gguf_strings(g, "tokenizer.ggml.merges", &v.merges);
-    v.bos_id = gguf_id(g, "tokenizer.ggml.bos_token_id");
-    v.eos_id = gguf_id(g, "tokenizer.ggml.eos_token_id");
-    /* llama.cpp's files of the Llama 3 family leave the first out and mean it. */
-    bool llama3 = lg_str_eq_c(v.pre, "llama-bpe");
-    v.add_bos = v.bos_id >= 0 && gguf_flag(g, "tokenizer.ggml.add_bos_token", llama3);
+    /* What llama.cpp means where a file leaves things out. */
+    bool pieces = lg_str_eq_c(v.model, "llama");
+    v.bos_id = gguf_id(g, "tokenizer.ggml.bos_token_id", pieces ? 1 : -1);
+    v.eos_id = gguf_id(g, "tokenizer.ggml.eos_token_id", pieces ? 2 : -1);
+    bool bos = pieces || lg_str_eq_c(v.pre, "llama-bpe") || lg_str_eq_c(v.pre, "tekken");
+    v.add_space_prefix = pieces && gguf_flag(g, "tokenizer.ggml.add_space_prefix", true);
+    v.add_bos = v.bos_id >= 0 && gguf_flag(g, "tokenizer.ggml.add_bos_token", bos);
     v.add_eos = v.eos_id >= 0 && gguf_flag(g, "tokenizer.ggml.add_eos_token", false);
     return tokenizer_from_vocab(&v, out, err);
 }

@@ -1,5 +1,5 @@
-/* Byte-level BPE: text to ids and back. A tokenizer is immutable after it is made and may be used
- * by many threads. */
+/* Byte-level and SentencePiece-style BPE: text to ids and back. A tokenizer is immutable after it
+ * is made and may be used by many threads. */
 #ifndef LG_TEXT_TOKENIZER_H
 #define LG_TEXT_TOKENIZER_H
 
@@ -13,14 +13,17 @@ LgStatus tokenizer_from_json(LgStr json, Tokenizer **out, LgError *err);
 
 /* The vocabulary as GGUF's metadata has it (this level does not know GGUF). Copied. */
 typedef struct TokenizerVocab {
-    LgStr model; /* tokenizer.ggml.model: "gpt2" is served */
-    LgStr pre;   /* tokenizer.ggml.pre: names the pre-tokenizer pattern */
+    LgStr model; /* tokenizer.ggml.model: "gpt2" and "llama" are served */
+    LgStr pre;   /* tokenizer.ggml.pre: names the pre-tokenizer of "gpt2" */
+    LgStr architecture;
     const LgStr *tokens;
     size_t token_count;
     /* GGUF's token types: 1 normal, 3 control, 4 user-defined, …; NULL: all normal */
     const int32_t *types;
-    const LgStr *merges; /* "left right" */
+    const float *scores; /* "llama" needs them */
+    const LgStr *merges; /* "left right"; of "gpt2" */
     size_t merge_count;
+    bool add_space_prefix; /* of "llama" */
     /* tokenizer.ggml.add_bos_token, add_eos_token: what tokenizer_encode puts around a text */
     bool add_bos, add_eos;
     int32_t bos_id, eos_id;
@@ -64,7 +67,9 @@ LgStatus tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t count, 
 typedef struct Detok {
     const Tokenizer *tokenizer;
     bool skip_special;
-    char pending[8]; /* the beginning of a code point */
+    bool started;        /* an id with text was there */
+    uint32_t strip_left; /* characters that may still be taken off in front of the whole */
+    char pending[8];     /* the beginning of a code point */
     size_t pending_len;
 } Detok;
 void detok_init(Detok *d, const Tokenizer *t, bool skip_special);

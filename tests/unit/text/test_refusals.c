@@ -58,30 +58,117 @@ static void types_that_are_not_served_are_named(void **state) {
     File f = good;
     f.normalizer = "{\"type\":\"NFKC\"}";
     check(f, LG_BAD_INPUT,
-          "normalizer: the type \"NFKC\" is not served; served: NFC, Sequence, null");
+          "normalizer: the type \"NFKC\" is not served; served: NFC, Prepend, Replace, Sequence, "
+          "null");
     f = good;
-    f.pre = "{\"type\":\"Metaspace\"}";
+    f.pre = "{\"type\":\"Whitespace\"}";
     check(f, LG_BAD_INPUT,
-          "pre_tokenizer: the type \"Metaspace\" is not served; served: ByteLevel, Split, Digits, "
-          "Sequence");
-    f.pre = "null";
-    check(f, LG_BAD_INPUT, "pre_tokenizer: the type \"(absent)\"");
-    f.pre = "{\"type\":\"Digits\",\"individual_digits\":true}";
-    check(f, LG_BAD_INPUT, "without ByteLevel");
+          "pre_tokenizer: the type \"Whitespace\" is not served; served: ByteLevel, Split, Digits, "
+          "Metaspace, Sequence, null");
     f.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[" LAST ",{\"type\":\"Digits\"}]}";
     check(f, LG_BAD_INPUT, "a step behind ByteLevel is not served");
     f = good;
     f.decoder = "null";
-    check(f, LG_BAD_INPUT, "decoder: the type \"null\" is not served; served: ByteLevel");
-    f.decoder =
-        "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteLevel\"}]}";
-    check(f, LG_BAD_INPUT, "a Sequence of 2 decoders is not served");
+    check(f, LG_BAD_INPUT, "decoder: the type \"null\" is not served; served: ByteLevel, Replace,");
+    f.decoder = "{\"type\":\"WordPiece\"}";
+    check(f, LG_BAD_INPUT, "decoder: the type \"WordPiece\" is not served");
     f = good;
     f.post = "{\"type\":\"RobertaProcessing\"}";
     check(f, LG_BAD_INPUT, "post_processor: the type \"RobertaProcessing\" is not served");
     f = good;
-    f.model = "{\"type\":\"WordPiece\"}";
-    check(f, LG_BAD_INPUT, "model: the type \"WordPiece\" is not served; served: BPE");
+    f.model = "{\"type\":\"Unigram\"}";
+    check(f, LG_BAD_INPUT, "model: the type \"Unigram\" is not served; served: BPE");
+}
+
+/* A vocabulary is in the byte alphabet for the words and for decoding, or for neither. */
+static void byte_level_is_whole_or_absent(void **state) {
+    (void)state;
+    File f = good;
+    f.pre = "null";
+    check(f, LG_BAD_INPUT, "ByteLevel in one of them alone is not served");
+    f.pre = "{\"type\":\"Digits\",\"individual_digits\":true}";
+    check(f, LG_BAD_INPUT, "ByteLevel in one of them alone is not served");
+    f = good;
+    f.decoder = "{\"type\":\"Fuse\"}";
+    check(f, LG_BAD_INPUT, "ByteLevel in one of them alone is not served");
+    f = good;
+    f.model = "{\"type\":\"BPE\",\"byte_fallback\":true," VOCAB ",\"merges\":[\"a b\"]}";
+    check(f, LG_BAD_INPUT, "byte_fallback behind a ByteLevel pre_tokenizer is not served");
+}
+
+static void decoders_stand_in_their_order(void **state) {
+    (void)state;
+#define REPLACE "{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"}"
+#define BYTES "{\"type\":\"ByteFallback\"}"
+#define FUSE "{\"type\":\"Fuse\"}"
+#define STRIP(content, start, stop)                                                                \
+    "{\"type\":\"Strip\",\"content\":\"" content "\",\"start\":" start ",\"stop\":" stop "}"
+    static const struct {
+        const char *decoders, *part;
+    } cases[] = {
+        {BYTES "," REPLACE, "Replace at this place"},
+        {FUSE "," BYTES, "ByteFallback at this place"},
+        {BYTES "," BYTES, "ByteFallback at this place"},
+        {REPLACE "," STRIP(" ", "1", "0"), "Strip at this place"},
+        {FUSE "," STRIP(" ", "1", "0") "," STRIP(" ", "1", "0"), "Strip at this place"},
+        {FUSE "," STRIP(" ", "1", "1"), "Strip at the end of a text"},
+        {FUSE "," STRIP("  ", "1", "0"), "a \"content\" of one character"},
+        {FUSE "," STRIP(" ", "-1", "0"), "a \"start\" of 0 to 1000"},
+        {FUSE ",{\"type\":\"ByteLevel\"}", "ByteLevel at this place"},
+        {REPLACE ",{\"type\":\"ByteLevel\"}", "ByteLevel at this place"},
+        {REPLACE ",{\"type\":\"Metaspace\",\"replacement\":\"_\"}", "Metaspace at this place"},
+        {"{\"type\":\"Metaspace\",\"replacement\":\"\"}", "\"replacement\" is not one character"},
+        {"{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"_\"},\"content\":\" \"}",
+         "decoder: a Replace whose pattern is no \"String\""},
+        {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\" \"}",
+         "a Replace with an empty pattern"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char decoder[400];
+        File f = good;
+        f.pre = "null";
+        snprintf(decoder, sizeof decoder, "{\"type\":\"Sequence\",\"decoders\":[%s]}",
+                 cases[i].decoders);
+        f.decoder = decoder;
+        check(f, LG_BAD_INPUT, cases[i].part);
+    }
+}
+
+static void normalizers_and_metaspace_are_checked(void **state) {
+    (void)state;
+    static const struct {
+        const char *normalizer, *pre, *part;
+        LgStatus status;
+    } cases[] = {
+        {"{\"type\":\"Prepend\"}", "null", "a Prepend without its text", LG_BAD_INPUT},
+        {"{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"b\"}", "null",
+         "normalizer: a Replace whose pattern is no \"String\"", LG_BAD_INPUT},
+        {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"b\"}", "null",
+         "Replace has an empty pattern", LG_BAD_INPUT},
+        {"null", "{\"type\":\"Metaspace\",\"replacement\":\"__\"}",
+         "\"replacement\" is not one character", LG_BAD_INPUT},
+        {"null", "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"sometimes\"}",
+         "prepend_scheme \"sometimes\" is not served; served: always, first, never", LG_BAD_INPUT},
+        {"null",
+         "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\","
+         "\"add_prefix_space\":false}",
+         "add_prefix_space false and another prepend_scheme", LG_BAD_INPUT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        File f = good;
+        f.normalizer = cases[i].normalizer;
+        f.pre = cases[i].pre;
+        f.decoder = "{\"type\":\"Fuse\"}";
+        check(f, cases[i].status, cases[i].part);
+    }
+    char many[1200] = "", whole[1400];
+    File f = good;
+    for (int i = 0; i < 17; i++)
+        strcat(many, i ? ",{\"type\":\"Prepend\",\"prepend\":\"x\"}"
+                       : "{\"type\":\"Prepend\",\"prepend\":\"x\"}");
+    snprintf(whole, sizeof whole, "{\"type\":\"Sequence\",\"normalizers\":[%s]}", many);
+    f.normalizer = whole;
+    check(f, LG_LIMIT, "normalizer: more than 16 steps");
 }
 
 static void model_flags_that_are_not_served_are_named(void **state) {
@@ -89,7 +176,6 @@ static void model_flags_that_are_not_served_are_named(void **state) {
     static const struct {
         const char *flag, *part;
     } cases[] = {
-        {"\"byte_fallback\":true", "byte_fallback is not served"},
         {"\"byte_fallback\":1", "\"byte_fallback\" is neither true nor false"},
         {"\"continuing_subword_prefix\":\"##\"", "continuing_subword_prefix \"##\" is not served"},
         {"\"end_of_word_suffix\":\"</w>\"", "end_of_word_suffix \"</w>\" is not served"},
@@ -274,13 +360,13 @@ static void gguf_vocabularies_that_are_not_served_are_named(void **state) {
     tokenizer_destroy(t);
     t = NULL;
     TokenizerVocab v = ok;
-    v.model = LG_STR("llama");
-    check_vocab(v, LG_BAD_INPUT, "tokenizer.ggml.model: \"llama\" is not served; served: gpt2");
+    v.model = LG_STR("t5");
+    check_vocab(v, LG_BAD_INPUT, "tokenizer.ggml.model: \"t5\" is not served; served: gpt2, llama");
     v = ok;
     v.pre = LG_STR("klingon\n");
     check_vocab(
         v, LG_BAD_INPUT,
-        "tokenizer.ggml.pre: \"klingon\\x0a\" is not served; served: default, gpt-2, smollm,");
+        "tokenizer.ggml.pre: \"klingon\\x0a\" is not served; served: default, gpt-2, phi-2,");
     v = ok;
     v.merge_count = 2;
     check_vocab(v, LG_BAD_INPUT, "merges[1]: \"ba\" is no token");
@@ -324,6 +410,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_good_file_loads),
         cmocka_unit_test(types_that_are_not_served_are_named),
+        cmocka_unit_test(byte_level_is_whole_or_absent),
+        cmocka_unit_test(decoders_stand_in_their_order),
+        cmocka_unit_test(normalizers_and_metaspace_are_checked),
         cmocka_unit_test(model_flags_that_are_not_served_are_named),
         cmocka_unit_test(broken_vocabularies_are_refused),
         cmocka_unit_test(broken_added_tokens_are_refused),
