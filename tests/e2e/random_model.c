@@ -15,8 +15,9 @@ typedef struct Row {
     const char *name;
     int rank;
     uint64_t rows, columns;
-    bool gain;      /* a norm's: near one, f32 */
-    int rope_heads; /* llama.cpp's order of rows, in quantised models */
+    bool gain;        /* a norm's: near one, f32 */
+    int rope_heads;   /* llama.cpp's order of rows, in quantised models */
+    uint64_t experts; /* rank 3: the first axis; rank 2: tensors by the name's "@"; 0: one */
 } Row;
 
 typedef struct Writer {
@@ -52,18 +53,32 @@ static void random_elements(Writer *w, DType dtype, float size, unsigned char *o
     }
 }
 
-static void put_tensor(Writer *w, const Row *row, int layer) {
+/* "{}" stands for the layer, "@" for the expert. */
+static void spell(const char *name, int layer, uint64_t expert, char *out, size_t size) {
+    size_t n = 0;
+    for (const char *p = name; *p && n + 24 < size; p++) {
+        if (p[0] == '{')
+            n += (size_t)snprintf(out + n, size - n, "%d", layer);
+        else if (p[0] == '@')
+            n += (size_t)snprintf(out + n, size - n, "%llu", (unsigned long long)expert);
+        else if (p[0] != '}')
+            out[n++] = *p;
+    }
+    out[n] = 0;
+}
+
+static void put_tensor(Writer *w, const Row *row, int layer, uint64_t expert) {
     char name[128];
-    const char *mark = strstr(row->name, "{}");
-    if (mark)
-        snprintf(name, sizeof name, "%.*s%d%s", (int)(mark - row->name), row->name, layer,
-                 mark + 2);
-    else
-        snprintf(name, sizeof name, "%s", row->name);
+    spell(row->name, layer, expert, name, sizeof name);
     Tensor t = {.name = lg_str(name), .dtype = row->gain ? DTYPE_F32 : w->m->shape.dtype};
     t.rank = row->rank;
     t.shape[0] = row->rank > 1 ? row->rows : row->columns;
     t.shape[1] = row->columns;
+    if (row->rank == 3) {
+        t.shape[0] = row->experts;
+        t.shape[1] = row->rows / row->experts;
+        t.shape[2] = row->columns;
+    }
     uint64_t row_bytes = 0;
     if (!dtype_row_bytes(t.dtype, row->columns, &row_bytes)) {
         w->status = lg_fail(w->err, LG_BAD_INPUT, 0, "%s: no whole blocks", name);
@@ -91,28 +106,38 @@ static void put_all(Writer *w) {
     const RandomShape *s = &w->m->shape;
     uint64_t e = (uint64_t)s->hidden, d = (uint64_t)s->head_dim, f = (uint64_t)s->ffn;
     uint64_t kv = (uint64_t)s->kv_heads * d, q = kv * (uint64_t)s->group, v = (uint64_t)s->vocab;
-    bool qwen3 = strcmp(s->page, "qwen3.lg") == 0;
+    bool qwen3 = strncmp(s->page, "qwen3", 5) == 0;
     const int kv_heads = s->kv_heads, heads = s->kv_heads * s->group;
+    const uint64_t x = (uint64_t)s->experts;
+    const bool dense = x == 0, each = x && !s->fused, fused = x && s->fused;
     const Row rows[] = {
-        {"model.embed_tokens.weight", 2, v, e, false, 0},
-        {"model.norm.weight", 1, 1, e, true, 0},
-        {s->tied ? NULL : "lm_head.weight", 2, v, e, false, 0},
-        {"model.layers.{}.input_layernorm.weight", 1, 1, e, true, 0},
-        {"model.layers.{}.self_attn.q_proj.weight", 2, q, e, false, heads},
-        {"model.layers.{}.self_attn.k_proj.weight", 2, kv, e, false, kv_heads},
-        {"model.layers.{}.self_attn.v_proj.weight", 2, kv, e, false, 0},
-        {"model.layers.{}.self_attn.o_proj.weight", 2, e, q, false, 0},
-        {qwen3 ? "model.layers.{}.self_attn.q_norm.weight" : NULL, 1, 1, d, true, 0},
-        {qwen3 ? "model.layers.{}.self_attn.k_norm.weight" : NULL, 1, 1, d, true, 0},
-        {"model.layers.{}.post_attention_layernorm.weight", 1, 1, e, true, 0},
-        {"model.layers.{}.mlp.gate_proj.weight", 2, f, e, false, 0},
-        {"model.layers.{}.mlp.up_proj.weight", 2, f, e, false, 0},
-        {"model.layers.{}.mlp.down_proj.weight", 2, e, f, false, 0},
+        {"model.embed_tokens.weight", 2, v, e, false, 0, 0},
+        {"model.norm.weight", 1, 1, e, true, 0, 0},
+        {s->tied ? NULL : "lm_head.weight", 2, v, e, false, 0, 0},
+        {"model.layers.{}.input_layernorm.weight", 1, 1, e, true, 0, 0},
+        {"model.layers.{}.self_attn.q_proj.weight", 2, q, e, false, heads, 0},
+        {"model.layers.{}.self_attn.k_proj.weight", 2, kv, e, false, kv_heads, 0},
+        {"model.layers.{}.self_attn.v_proj.weight", 2, kv, e, false, 0, 0},
+        {"model.layers.{}.self_attn.o_proj.weight", 2, e, q, false, 0, 0},
+        {qwen3 ? "model.layers.{}.self_attn.q_norm.weight" : NULL, 1, 1, d, true, 0, 0},
+        {qwen3 ? "model.layers.{}.self_attn.k_norm.weight" : NULL, 1, 1, d, true, 0, 0},
+        {"model.layers.{}.post_attention_layernorm.weight", 1, 1, e, true, 0, 0},
+        {dense ? "model.layers.{}.mlp.gate_proj.weight" : NULL, 2, f, e, false, 0, 0},
+        {dense ? "model.layers.{}.mlp.up_proj.weight" : NULL, 2, f, e, false, 0, 0},
+        {dense ? "model.layers.{}.mlp.down_proj.weight" : NULL, 2, e, f, false, 0, 0},
+        {x ? "model.layers.{}.mlp.gate.weight" : NULL, 2, x, e, false, 0, 0},
+        {each ? "model.layers.{}.mlp.experts.@.gate_proj.weight" : NULL, 2, f, e, false, 0, x},
+        {each ? "model.layers.{}.mlp.experts.@.up_proj.weight" : NULL, 2, f, e, false, 0, x},
+        {each ? "model.layers.{}.mlp.experts.@.down_proj.weight" : NULL, 2, e, f, false, 0, x},
+        {fused ? "model.layers.{}.mlp.experts.gate_up_proj" : NULL, 3, x * 2 * f, e, false, 0, x},
+        {fused ? "model.layers.{}.mlp.experts.down_proj" : NULL, 3, x * e, f, false, 0, x},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int count = rows[i].name && strstr(rows[i].name, "{}") ? s->layers : 1;
-        for (int layer = 0; rows[i].name && layer < count && w->status == LG_OK; layer++)
-            put_tensor(w, &rows[i], layer);
+        uint64_t experts = rows[i].rank == 2 && rows[i].experts ? rows[i].experts : 1;
+        for (int layer = 0; rows[i].name && layer < count; layer++)
+            for (uint64_t expert = 0; expert < experts && w->status == LG_OK; expert++)
+                put_tensor(w, &rows[i], layer, expert);
     }
 }
 
@@ -123,6 +148,16 @@ static LgStatus make_tensors(RandomModel *m, uint64_t seed, LgError *err) {
         return lg_fail_memory(err);
     put_all(&w);
     return w.status;
+}
+
+static LgStatus fill_moe_config(const RandomShape *s, Config *c, LgError *err) {
+    LG_TRY(config_set_int(c, "num_experts", s->experts, err));
+    LG_TRY(config_set_int(c, "num_experts_per_tok", s->chosen, err));
+    LG_TRY(config_set_int(c, "moe_intermediate_size", s->ffn, err));
+    LG_TRY(config_set_int(c, "decoder_sparse_step", 1, err));
+    const ConfigValue none = {.kind = CONFIG_LIST};
+    LG_TRY(config_set(c, LG_STR("mlp_only_layers"), &none, err));
+    return config_set_bool(c, "norm_topk_prob", s->chosen % 2 == 0, err);
 }
 
 static LgStatus fill_config(RandomModel *m, LgError *err) {
@@ -137,15 +172,18 @@ static LgStatus fill_config(RandomModel *m, LgError *err) {
                 {"num_key_value_heads", s->kv_heads},
                 {"num_attention_heads", (int64_t)s->kv_heads * s->group},
                 {"head_dim", s->head_dim},
-                {"intermediate_size", s->ffn}};
-    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
+                {"max_position_embeddings", 4096},
+                {s->experts ? NULL : "intermediate_size", s->ffn}};
+    for (size_t i = 0; i < sizeof ints / sizeof ints[0] && ints[i].key; i++)
         LG_TRY(config_set_int(c, ints[i].key, ints[i].value, err));
     LG_TRY(config_set_real(c, "rms_norm_eps", 1e-5, err));
     LG_TRY(config_set_real(c, "rope_theta", 10000, err));
     LG_TRY(config_set_str(c, "hidden_act", LG_STR("silu"), err));
     LG_TRY(config_set_bool(c, "attention_bias", false, err));
     LG_TRY(config_set_bool(c, "tie_word_embeddings", s->tied, err));
-    if (strcmp(s->page, "qwen3.lg") == 0)
+    if (s->experts)
+        LG_TRY(fill_moe_config(s, c, err));
+    if (strncmp(s->page, "qwen3", 5) == 0)
         return config_set_bool(c, "use_sliding_window", false, err);
     LG_TRY(config_set_bool(c, "mlp_bias", false, err));
     if (!s->llama3)
@@ -202,52 +240,90 @@ static uint64_t axis(const LangProgram *p, const LangTensor *t, int index) {
     return size;
 }
 
+typedef struct SiteAxes {
+    uint64_t in, out, experts; /* 0: one weight */
+} SiteAxes;
+
+/* Of a table the looked-up axis is A's; otherwise A meets the input axis, which is w's last. */
+static SiteAxes site_axes(const LangProgram *p, int site) {
+    const LangTensor *w = &p->tensors[p->sites[site].param];
+    uint64_t experts = w->axis_count > 2 ? axis(p, w, 0) : 0;
+    uint64_t rows = axis(p, w, experts ? 1 : 0), columns = axis(p, w, w->axis_count - 1);
+    bool lookup = p->sites[site].lookup;
+    return (SiteAxes){lookup ? rows : columns, lookup ? columns : rows, experts};
+}
+
+typedef struct Drawing {
+    RandomAdapter *out;
+    uint64_t seed;
+    size_t used, experts_used;
+    bool store_f32;
+} Drawing;
+
+static AdapterSite draw_site(Drawing *d, const SiteAxes *axes, int32_t rank, float scale) {
+    float *a = d->out->numbers + d->used, *b = a + axes->in * (uint64_t)rank;
+    for (uint64_t i = 0; i < (axes->in + axes->out) * (uint64_t)rank; i++) {
+        double u = (double)rng_unit(d->seed + 1, d->used + i) * 2 - 1;
+        double fan = (double)(i < axes->in * (uint64_t)rank ? axes->in : (uint64_t)rank);
+        float f = (float)(u / sqrt(fan));
+        a[i] = d->store_f32 ? f : bf16_round(f);
+    }
+    d->used += (size_t)((axes->in + axes->out) * (uint64_t)rank);
+    return (AdapterSite){.rank = rank, .a = a, .b = b, .scale = scale};
+}
+
+/* Every expert has a rank and a scale of its own. */
+static AdapterSite draw_experts(Drawing *d, const SiteAxes *axes, int32_t rank_max, size_t k) {
+    AdapterSite *experts = d->out->experts + d->experts_used, whole = {.experts = experts};
+    d->experts_used += axes->experts;
+    for (uint64_t x = 0; x < axes->experts; x++) {
+        int32_t rank = (int32_t)(rng_u64(d->seed, 1000 + k * 64 + x) % (uint64_t)(rank_max + 1));
+        experts[x] = draw_site(d, axes, rank, 0.5f + (float)((k + x) % 3));
+        whole.rank = rank > whole.rank ? rank : whole.rank;
+    }
+    return whole;
+}
+
 LgStatus random_adapter_make(const RandomModel *m, uint64_t seed, int32_t rank_max, bool store_f32,
                              RandomAdapter *out, LgError *err) {
     const LangProgram *p = m->program;
     int layers = p->layer_count > 0 ? p->layer_count : 1;
-    size_t site_total = (size_t)layers * (size_t)p->site_count, need = 0, used = 0;
+    size_t site_total = (size_t)layers * (size_t)p->site_count, need = 0, experts = 0;
     *out = (RandomAdapter){0};
     for (int i = 0; i < p->site_count; i++) {
-        const LangTensor *w = &p->tensors[p->sites[i].param];
-        need += (size_t)((axis(p, w, 0) + axis(p, w, w->axis_count - 1)) * (uint64_t)rank_max) *
-                (size_t)layers;
+        SiteAxes axes = site_axes(p, i);
+        need += (size_t)((axes.in + axes.out) * (axes.experts ? axes.experts : 1)) *
+                (size_t)rank_max * (size_t)layers;
+        experts += (size_t)axes.experts * (size_t)layers;
     }
     out->sites = lg_calloc(site_total, sizeof *out->sites);
+    out->experts = lg_calloc(experts + 1, sizeof *out->experts);
     out->numbers = lg_alloc_array(need, sizeof *out->numbers);
-    if (!out->sites || !out->numbers) {
+    if (!out->sites || !out->experts || !out->numbers) {
         random_adapter_clear(out);
         return lg_fail_memory(err);
     }
+    Drawing d = {.out = out, .seed = seed, .store_f32 = store_f32};
     for (size_t k = 0; k < site_total; k++) {
-        const LangSite *site = &p->sites[k % (size_t)p->site_count];
-        const LangTensor *w = &p->tensors[site->param];
-        /* Of a table the looked-up axis is A's; otherwise A meets the input axis, which is w's
-         * last. */
-        uint64_t rows = axis(p, w, 0), columns = axis(p, w, w->axis_count - 1);
-        uint64_t in = site->lookup ? rows : columns, to = site->lookup ? columns : rows;
+        int site = (int)(k % (size_t)p->site_count);
+        SiteAxes axes = site_axes(p, site);
         int32_t rank = (int32_t)(rng_u64(seed, k) % (uint64_t)(rank_max + 1));
-        if (!site->in_layer && k >= (size_t)p->site_count)
+        if (!p->sites[site].in_layer && k >= (size_t)p->site_count)
             rank = 0;
-        float *a = out->numbers + used, *b = a + in * (uint64_t)rank;
-        for (uint64_t i = 0; i < (in + to) * (uint64_t)rank; i++) {
-            double u = (double)rng_unit(seed + 1, used + i) * 2 - 1;
-            float f = (float)(u / sqrt((double)(i < in * (uint64_t)rank ? in : (uint64_t)rank)));
-            a[i] = store_f32 ? f : bf16_round(f);
-        }
-        used += (size_t)((in + to) * (uint64_t)rank);
-        out->sites[k] = (AdapterSite){.rank = rank, .a = a, .b = b, .scale = 0.5f + (float)(k % 3)};
+        out->sites[k] = axes.experts ? draw_experts(&d, &axes, rank_max, k)
+                                     : draw_site(&d, &axes, rank, 0.5f + (float)(k % 3));
     }
     out->data = (AdapterData){.site_count = p->site_count,
                               .layer_count = layers,
                               .sites = out->sites,
                               .store_f32 = store_f32,
-                              .bytes = used * sizeof(float)};
+                              .bytes = d.used * sizeof(float)};
     return LG_OK;
 }
 
 void random_adapter_clear(RandomAdapter *a) {
     lg_free(a->sites);
+    lg_free(a->experts);
     lg_free(a->numbers);
     *a = (RandomAdapter){0};
 }

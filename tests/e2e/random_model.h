@@ -9,11 +9,14 @@
 #include "ir/bind.h"
 
 typedef struct RandomShape {
-    const char *page; /* "qwen3.lg", "llama.lg" */
+    const char *page; /* "qwen3.lg", "llama.lg", "qwen3_moe.lg" */
     int hidden, kv_heads, group, head_dim, ffn, vocab, layers;
     DType dtype; /* of all but the norms; in blocks: q and k have llama.cpp's order of rows */
     bool tied;
     bool llama3; /* scaled rope */
+    int experts; /* of "qwen3_moe.lg", and how many a row chooses; ffn is one expert's; 0: none */
+    int chosen;
+    bool fused; /* a layer's experts in two tensors, gate and up in one */
 } RandomShape;
 
 typedef struct RandomModel {
@@ -31,7 +34,8 @@ void random_model_clear(RandomModel *m);
 typedef struct RandomAdapter {
     AdapterData data;
     AdapterSite *sites;
-    float *numbers; /* of all sites */
+    AdapterSite *experts; /* of all sites of experts */
+    float *numbers;       /* of all sites */
 } RandomAdapter;
 
 /* Ranks differ from site to site (0: not adapted) and go up to rank_max. */

@@ -216,6 +216,14 @@ static uint64_t offset(const Reading *b, int tensor, const LangIndex *indexes, i
     return at;
 }
 
+/* The expert that the fold at hand reads B of: the page gives a site one scale, adapters one for
+ * each expert. */
+static int64_t expert_of(const Reading *b, int site) {
+    const LangExpr *product = b->stmt->rhs->b->a; /* low * B */
+    (void)site;
+    return index_value(b, &product->b->indexes[1]);
+}
+
 /* An element of an adapter's tensor by its declaration: the first index names the row's set. */
 static Bounded adapter_element(const Reading *b, const LangExpr *x) {
     const BoundTensor *t = &b->tensors[x->tensor];
@@ -227,15 +235,21 @@ static Bounded adapter_element(const Reading *b, const LangExpr *x) {
     const AdapterSite *site = &data->sites[layer * data->site_count + t->site];
     if (site->rank == 0)
         return (Bounded){0, 0};
+    int lead = 0; /* an index more: the expert */
+    if (site->experts && t->part == 's')
+        site = &site->experts[expert_of(b, t->site)];
+    else if (site->experts)
+        site = &site->experts[index_value(b, &x->indexes[++lead])];
     if (t->part == 's') {
         double scale = (double)site->scale * (double)set->use[b->use].scale;
         return (Bounded){scale, fabs(scale) * U24};
     }
-    int64_t z = index_value(b, &x->indexes[t->part == 'A' ? 1 : x->index_count - 1]);
+    int64_t z = index_value(b, &x->indexes[t->part == 'A' ? lead + 1 : x->index_count - 1]);
     if (z >= site->rank)
         return (Bounded){0, 0};
     uint64_t at = 0, size = 1;
-    int first = t->part == 'A' ? 2 : 1, end = t->part == 'A' ? x->index_count : x->index_count - 1;
+    int first = lead + (t->part == 'A' ? 2 : 1),
+        end = t->part == 'A' ? x->index_count : x->index_count - 1;
     for (int i = end - 1; i >= first; i--) {
         at += (uint64_t)index_value(b, &x->indexes[i]) * size;
         size *= t->extent[i];
@@ -515,9 +529,59 @@ static const LangStmt *low_of(const Reading *b, int site) {
     return NULL;
 }
 
+/* One row's choice: the largest values, the largest first, of equal ones the lower index. What is
+ * chosen from was held to its bounds before and is the program's own. */
+static void choose(Reading *b, const LangStmt *s) {
+    const LangTarget *which = &s->targets[0], *much = &s->targets[1];
+    int over = s->rhs->vars[0], count = which->indexes[which->index_count - 1].var;
+    int64_t n = (int64_t)b->extents[s->vars[over].dim];
+    int64_t wanted = (int64_t)b->extents[s->vars[count].dim];
+    for (int64_t i = 0; i < n; i++) {
+        b->v[over] = i;
+        b->memo[i] = bound(b, s->rhs->a);
+    }
+    for (int64_t j = 0; j < wanted; j++) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < n; i++)
+            if (!isnan(b->memo[i].v) && (best < 0 || b->memo[i].v > b->memo[best].v))
+                best = i;
+        b->v[count] = j;
+        uint64_t at = offset(b, which->tensor, which->indexes, which->index_count);
+        uint64_t value_at = offset(b, much->tensor, much->indexes, much->index_count);
+        b->tensors[which->tensor].at[at] = (Bounded){(double)best, 0};
+        b->tensors[which->tensor].computed[at] = 1;
+        double v = best < 0 ? (double)NAN : b->memo[best].v;
+        b->tensors[much->tensor].at[value_at] =
+            (Bounded){v, store_unit(b, &b->p->tensors[much->tensor]) * fabs(v) + b->memo[best].e};
+        b->tensors[much->tensor].computed[value_at] = 1;
+        b->memo[best].v = (double)NAN;
+    }
+}
+
+static void choices(Reading *b, const LangStmt *s, int var) {
+    int count = s->targets[0].indexes[s->targets[0].index_count - 1].var;
+    while (var < s->var_count && (s->vars[var].reduced || var == count))
+        var++;
+    if (var == s->var_count) {
+        choose(b, s);
+        return;
+    }
+    int64_t low, high;
+    range(b, var, &low, &high);
+    for (int64_t i = low; i < high; i++) {
+        b->v[var] = i;
+        choices(b, s, var + 1);
+    }
+}
+
 void reading_stmt(Reading *b, const LangStmt *s, int layer) {
     b->layer = layer > 0 ? layer : 0;
     b->memo_expr = NULL;
+    if (s->rhs->kind == EXPR_REDUCE && s->rhs->red == LANG_RED_TOPK) {
+        b->stmt = s;
+        choices(b, s, 0);
+        return;
+    }
     if (s->role == LANG_LORA_LOW)
         return; /* with the fold */
     const LangStmt *low = s->role == LANG_LORA_FOLD ? low_of(b, s->site) : NULL;
