@@ -19,6 +19,7 @@ typedef struct Alias {
 static const Alias aliases[] = {
     {"dtype", "torch_dtype"},
     {"num_local_experts", "num_experts"},
+    {"_sliding_window_pattern", "sliding_window_pattern"},
     /* transformers 4, older files */
     {"rope_scaling.type", "rope_scaling.rope_type"},
     {"rope_scaling.rope_theta", "rope_theta"},

@@ -4,6 +4,7 @@
 #include "ir/plan_text.h"
 
 #include "base/hash.h"
+#include "base/number.h"
 
 #include <string.h>
 
@@ -46,6 +47,19 @@ static LgStr name_of(const Plan *plan, int tensor) {
     return plan->program->tensors[tensor].name;
 }
 
+/* One number where all layers have the same, else all of them. */
+static void print_by_layer(const Plan *plan, const Stage *s, const double *values, Buf *out) {
+    int count = s->in_layer ? plan->program->layer_count : 1;
+    bool same = true;
+    for (int l = 1; l < count; l++)
+        same = same && values[l] == values[0];
+    for (int l = 0; l < (same ? 1 : count); l++) {
+        char text[NUMBER_TEXT_MAX];
+        number_shortest_float((float)values[l], text);
+        buf_printf(out, "%s%s", l ? " " : "", text);
+    }
+}
+
 static void print_stage(const Plan *plan, const Stage *s, Buf *out) {
     buf_printf(out, "    %-7s", stage_op_name(s->op));
     if (s->attend)
@@ -64,13 +78,16 @@ static void print_stage(const Plan *plan, const Stage *s, Buf *out) {
         buf_putc(out, '\n');
     }
     const StageAttend *a = s->attend;
-    if (a)
-        buf_printf(out,
-                   "                 %llu kv heads of %llu queries, width %llu, values %llu, scale "
-                   "%.9g, window %.0f%s\n",
-                   (unsigned long long)a->kv_heads, (unsigned long long)a->group,
-                   (unsigned long long)a->width, (unsigned long long)a->v_width, a->scale[0],
-                   a->window[0], a->score ? ", score function" : "");
+    if (!a)
+        return;
+    buf_printf(out,
+               "                 %llu kv heads of %llu queries, width %llu, values %llu, scale ",
+               (unsigned long long)a->kv_heads, (unsigned long long)a->group,
+               (unsigned long long)a->width, (unsigned long long)a->v_width);
+    print_by_layer(plan, s, a->scale, out);
+    buf_puts(out, ", window ");
+    print_by_layer(plan, s, a->window, out);
+    buf_puts(out, a->score ? ", score function\n" : "\n");
 }
 
 static void print_launch(const Plan *plan, int index, Buf *out) {

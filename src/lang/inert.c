@@ -132,6 +132,8 @@ static const InertRow rows[] = {
     {NULL, "layer_types",                WHEN_ALL,    "\"full_attention\"", "every layer sees all positions"},
     {NULL, "rope_interleaved",           WHEN_OFF,    NULL, "off"},
     {"llama", "is_llama_config",         WHEN_ALWAYS, NULL, label},
+    {"gemma2", "cache_implementation",   WHEN_ALWAYS, NULL, "how states are kept, not what they hold"},
+    {"gemma3_text", "cache_implementation", WHEN_ALWAYS, NULL, "how states are kept, not what they hold"},
     {"qwen2", "sliding_window",          WHEN_SWITCHED, "use_sliding_window", "the window is switched off"},
     {"qwen2", "max_window_layers",       WHEN_SWITCHED, "use_sliding_window", "the window is switched off"},
     {"qwen3", "sliding_window",          WHEN_SWITCHED, "use_sliding_window", "the window is switched off"},

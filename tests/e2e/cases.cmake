@@ -11,6 +11,8 @@ target_compile_definitions(e2e_golden PRIVATE LG_TEST_DATA="${CMAKE_SOURCE_DIR}/
 foreach(backend interp cpu)
   add_test(NAME e2e.golden_${backend} COMMAND e2e_golden ${backend} repo)
   set_tests_properties(e2e.golden_${backend} PROPERTIES LABELS "e2e" TIMEOUT 600)
+  add_test(NAME e2e.golden_${backend}_made COMMAND e2e_golden ${backend} made)
+  set_tests_properties(e2e.golden_${backend}_made PROPERTIES LABELS "e2e" TIMEOUT 600)
   foreach(data tiny smollm2)
     add_test(NAME e2e.golden_${backend}_${data} COMMAND e2e_golden ${backend} ${data})
     set_tests_properties(e2e.golden_${backend}_${data} PROPERTIES LABELS "e2e;long" TIMEOUT 1200

@@ -3,6 +3,8 @@
  * test prints. */
 #include "lang_test.h"
 
+#include <math.h>
+
 #include "base/embedded.h"
 #include "lang/ast.h"
 
@@ -26,6 +28,15 @@ static const char llama3_without_factor[] =
     "{" LLAMA_BASE ", \"rope_scaling.rope_type\": \"llama3\"}";
 static const char llama_linear[] =
     "{" LLAMA_BASE ", \"rope_scaling.rope_type\": \"linear\", \"rope_scaling.factor\": 2}";
+static const char llama_yarn[] =
+    "{" LLAMA_BASE ", \"rope_scaling.rope_type\": \"yarn\", \"rope_scaling.factor\": 4,"
+    " \"rope_scaling.original_max_position_embeddings\": 256, \"rope_scaling.beta_fast\": 16,"
+    " \"rope_scaling.mscale\": 0.7, \"rope_scaling.mscale_all_dim\": 0.5}";
+static const char llama_yarn_uncut[] =
+    "{" LLAMA_BASE ", \"rope_scaling.rope_type\": \"yarn\", \"rope_scaling.factor\": 4,"
+    " \"rope_scaling.truncate\": false}";
+static const char llama_dynamic[] =
+    "{" LLAMA_BASE ", \"rope_scaling.rope_type\": \"dynamic\", \"rope_scaling.factor\": 2}";
 static const char llama_biased[] = "{" LLAMA_BASE ", \"attention_bias\": true}";
 static const char llama_cut[] = "{" LLAMA_BASE ", \"partial_rotary_factor\": 0.5}";
 static const char smollm2[] =
@@ -102,15 +113,130 @@ static void llama_configs_of_several_years_compile(void **state) {
     check_accepted("llama.lg", llama2);
     check_accepted("llama.lg", llama3);
     check_accepted("llama.lg", smollm2);
+    check_accepted("llama.lg", llama_linear);
+    check_accepted("llama.lg", llama_yarn);
 }
 
 static void llama_features_that_the_page_lacks_are_refused(void **state) {
     (void)state;
     check_refused("llama.lg", llama3_without_factor, "cannot give rope_scaling.factor a value");
-    check_refused("llama.lg", llama_linear, "it says rope_scaling.rope_type = \"linear\"");
+    check_refused("llama.lg", llama_yarn_uncut, "it says rope_scaling.truncate = false");
+    check_refused("llama.lg", llama_dynamic, "it says rope_scaling.rope_type = \"dynamic\"");
     check_refused("llama.lg", llama_biased, "it says attention_bias = true");
     check_refused("llama.lg", llama_cut, "its key partial_rotary_factor = 0.5 is not claimed");
     check_refused("qwen3.lg", llama2, "cannot compile for \"LlamaForCausalLM\"");
+}
+
+/* A page's config, less what the row adds. */
+#define DIMS                                                                                       \
+    "\"vocab_size\": 2048, \"hidden_size\": 128, \"num_hidden_layers\": 4,"                        \
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32,"                   \
+    " \"intermediate_size\": 384, \"rms_norm_eps\": 1e-05"
+#define SILU DIMS ", \"hidden_act\": \"silu\""
+#define GEMMA DIMS ", \"hidden_activation\": \"gelu_pytorch_tanh\", \"sliding_window\": 16"
+
+static const char gemma3[] =
+    "{" GEMMA ", \"final_logit_softcapping\": 30, \"sliding_window_pattern\": 3}";
+static const char phi3[] = "{" SILU ", \"partial_rotary_factor\": 0.75, \"sliding_window\": 24}";
+
+typedef struct Feature {
+    const char *page, *config;
+    const char *why; /* NULL: served */
+} Feature;
+
+static const Feature features[] = {
+    {"qwen2.lg", "{" SILU ", \"rope_theta\": 1e6}", NULL},
+    {"qwen2.lg",
+     "{" SILU ", \"rope_theta\": 1e6, \"use_sliding_window\": false, \"sliding_window\": 4096, "
+     "\"max_window_layers\": 28}",
+     NULL},
+    {"qwen2.lg",
+     "{" SILU ", \"rope_theta\": 1e6, \"use_sliding_window\": true, \"sliding_window\": 64, "
+     "\"max_window_layers\": 2}",
+     NULL},
+    {"qwen2.lg",
+     "{" SILU ", \"rope_theta\": 1e6, \"use_sliding_window\": true, \"sliding_window\": 64}",
+     "cannot compare max_window_layers by size"},
+    {"qwen2.lg",
+     "{" SILU ", \"rope_theta\": 1e6, \"layer_types\": [\"full_attention\", "
+     "\"chunked_attention\", \"full_attention\", \"full_attention\"]}",
+     "it says layer_types[1] = \"chunked_attention\""},
+    {"qwen2.lg", "{" SILU ", \"rope_theta\": 1e6, \"rope_scaling.rope_type\": \"yarn\"}",
+     "it says rope_scaling = true"},
+    {"mistral.lg", "{" SILU ", \"sliding_window\": null}", NULL},
+    {"mistral.lg", "{" SILU ", \"sliding_window\": 0}", "cannot bound s from below like this"},
+    {"mistral.lg", "{" DIMS ", \"hidden_act\": \"gelu\"}", "it says hidden_act = \"gelu\""},
+    {"gemma3.lg", "{" GEMMA "}", NULL},
+    {"gemma3.lg",
+     "{" GEMMA ", \"sliding_window_pattern\": 2, \"cache_implementation\": \"hybrid\", "
+     "\"model_type\": \"gemma3_text\"}",
+     NULL},
+    {"gemma3.lg", "{" GEMMA ", \"attn_logit_softcapping\": 50}",
+     "it says attn_logit_softcapping = 50"},
+    {"gemma3.lg", "{" GEMMA ", \"use_bidirectional_attention\": true}",
+     "it says use_bidirectional_attention = true"},
+    {"gemma3.lg", "{" GEMMA ", \"rope_scaling.rope_type\": \"yarn\", \"rope_scaling.factor\": 2}",
+     "it says rope_scaling.rope_type = \"yarn\""},
+    {"gemma3.lg", "{" DIMS ", \"hidden_activation\": \"gelu\", \"sliding_window\": 16}",
+     "it says hidden_activation = \"gelu\""},
+    {"gemma2.lg", "{" GEMMA ", \"attn_logit_softcapping\": 50, \"final_logit_softcapping\": 30}",
+     NULL},
+    {"gemma2.lg", "{" GEMMA ", \"hidden_act\": \"relu\"}", "it says hidden_act = \"relu\""},
+    {"phi3.lg", "{" SILU ", \"original_max_position_embeddings\": 4096}", NULL},
+    {"phi3.lg", "{" SILU ", \"rope_scaling.rope_type\": \"longrope\"}",
+     "it says rope_scaling = true"},
+    {"phi3.lg", "{" SILU ", \"attention_bias\": true}", "it says attention_bias = true"},
+    {"olmo2.lg", "{" SILU "}", NULL},
+    {"olmo2.lg", "{" SILU ", \"attention_bias\": true}", "it says attention_bias = true"},
+};
+
+static void pages_serve_and_refuse_by_the_config(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
+        if (features[i].why)
+            check_refused(features[i].page, features[i].config, features[i].why);
+        else
+            check_accepted(features[i].page, features[i].config);
+    }
+}
+
+/* The values of a const for each layer, as the statements have them. */
+static void check_layers(const char *page, const char *config, const char *name, int count,
+                         const double *want) {
+    Arena arena;
+    arena_init(&arena);
+    LgError err;
+    LangProgram *p = compile(page, config, &arena, &err);
+    if (!p)
+        fail_msg("%s", err.message);
+    const LangConst *found = NULL;
+    for (int i = 0; i < p->const_count; i++)
+        if (lg_str_eq_c(p->consts[i].name, name))
+            found = &p->consts[i];
+    assert_non_null(found);
+    assert_int_equal(p->layer_count, count);
+    for (int l = 0; l < count; l++)
+        assert_true(found->values[l] == want[l]);
+    arena_clear(&arena);
+}
+
+/* Where the config lists no kinds, every so-manieth layer, or all behind a count, differ. */
+static void kinds_of_layers_follow_from_counts(void **state) {
+    (void)state;
+    check_layers("gemma3.lg", "{" GEMMA ", \"sliding_window_pattern\": 2}", "W", 4,
+                 (const double[]){16, (double)INFINITY, 16, (double)INFINITY});
+    check_layers("gemma3.lg",
+                 "{" GEMMA ", \"sliding_window_pattern\": 3, \"rope_theta\": 9, "
+                 "\"rope_local_base_freq\": 7, \"rope_scaling.rope_type\": \"linear\", "
+                 "\"rope_scaling.factor\": 8}",
+                 "theta", 4, (const double[]){7, 7, 9, 7});
+    check_layers("gemma2.lg", "{" GEMMA "}", "W", 4,
+                 (const double[]){16, (double)INFINITY, 16, (double)INFINITY});
+    check_layers(
+        "qwen2.lg",
+        "{" SILU ", \"rope_theta\": 1e6, \"use_sliding_window\": true, \"sliding_window\": 64, "
+        "\"max_window_layers\": 3}",
+        "W", 4, (const double[]){(double)INFINITY, (double)INFINITY, (double)INFINITY, 64});
 }
 
 static void check_golden(const char *page, const char *config, const char *golden) {
@@ -140,6 +266,9 @@ static void checked_programs_are_as_the_golden_files(void **state) {
     check_golden("qwen3.lg", test_qwen3_config, "qwen3.txt");
     check_golden("llama.lg", llama3, "llama.txt");
     check_golden("llama.lg", llama2, "llama2.txt");
+    check_golden("llama.lg", llama_yarn, "llama_yarn.txt");
+    check_golden("gemma3.lg", gemma3, "gemma3.txt");
+    check_golden("phi3.lg", phi3, "phi3.txt");
 }
 
 /* With a factor of 1 every frequency is multiplied by exactly 1: 1 + keep * (1 - 1), and divided
@@ -189,6 +318,8 @@ int main(void) {
         cmocka_unit_test(qwen3_compiles),
         cmocka_unit_test(llama_configs_of_several_years_compile),
         cmocka_unit_test(llama_features_that_the_page_lacks_are_refused),
+        cmocka_unit_test(pages_serve_and_refuse_by_the_config),
+        cmocka_unit_test(kinds_of_layers_follow_from_counts),
         cmocka_unit_test(checked_programs_are_as_the_golden_files),
         cmocka_unit_test(llama_without_scaling_folds_to_neutral_numbers),
         cmocka_unit_test(pages_survive_printing),

@@ -9,11 +9,12 @@ typedef struct Golden {
     bool adapters;
 } Golden;
 
-#define SMALL_DIMS                                                                                 \
+#define GEMMA_DIMS                                                                                 \
     "\"vocab_size\": 512, \"hidden_size\": 64, \"num_hidden_layers\": 2, "                         \
     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, "                   \
     "\"intermediate_size\": 96, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0, "                 \
-    "\"hidden_act\": \"silu\", \"tie_word_embeddings\": true"
+    "\"tie_word_embeddings\": true"
+#define SMALL_DIMS GEMMA_DIMS ", \"hidden_act\": \"silu\""
 
 static const Golden goldens[] = {
     {"qwen3.lg", "qwen3", "cpu",
@@ -33,6 +34,33 @@ static const Golden goldens[] = {
      "\"attention_bias\": false, \"use_sliding_window\": false, \"num_experts\": 8, "
      "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 40, \"norm_topk_prob\": true, "
      "\"decoder_sparse_step\": 1, \"mlp_only_layers\": [], " SMALL_DIMS "}",
+     true},
+    {"qwen2.lg", "qwen2", "cpu",
+     "{\"architectures\": [\"Qwen2ForCausalLM\"], \"model_type\": \"qwen2\", "
+     "\"use_sliding_window\": true, \"sliding_window\": 32, \"max_window_layers\": 1, " SMALL_DIMS
+     "}",
+     true},
+    {"mistral.lg", "mistral", "cpu",
+     "{\"architectures\": [\"MistralForCausalLM\"], \"model_type\": \"mistral\", "
+     "\"sliding_window\": 32, " SMALL_DIMS "}",
+     true},
+    {"gemma2.lg", "gemma2", "cpu",
+     "{\"architectures\": [\"Gemma2ForCausalLM\"], \"model_type\": \"gemma2\", "
+     "\"hidden_activation\": \"gelu_pytorch_tanh\", \"sliding_window\": 32, "
+     "\"attn_logit_softcapping\": 50, \"final_logit_softcapping\": 30, " GEMMA_DIMS "}",
+     true},
+    {"gemma3.lg", "gemma3", "cpu",
+     "{\"architectures\": [\"Gemma3ForCausalLM\"], \"model_type\": \"gemma3_text\", "
+     "\"hidden_activation\": \"gelu_pytorch_tanh\", \"sliding_window\": 32, "
+     "\"sliding_window_pattern\": 2, " GEMMA_DIMS "}",
+     true},
+    {"phi3.lg", "phi3", "cpu",
+     "{\"architectures\": [\"Phi3ForCausalLM\"], \"model_type\": \"phi3\", "
+     "\"sliding_window\": 32, \"partial_rotary_factor\": 0.75, " SMALL_DIMS "}",
+     true},
+    {"olmo2.lg", "olmo2", "cpu",
+     "{\"architectures\": [\"Olmo2ForCausalLM\"], \"model_type\": \"olmo2\", "
+     "\"attention_bias\": false, " SMALL_DIMS "}",
      true},
 };
 
