@@ -73,6 +73,8 @@ bool check_math(Check *c, uint64_t run_seed);
 bool check_table_row(Check *c, uint64_t run_seed);
 bool check_lora(Check *c, uint64_t run_seed);
 bool check_lora_launch(Check *c, uint64_t run_seed);
+bool check_moe(Check *c, uint64_t run_seed);
+bool check_lora_moe(Check *c, uint64_t run_seed);
 
 typedef bool (*CheckFn)(Check *c, uint64_t run_seed);
 typedef struct CheckRow {

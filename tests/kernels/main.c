@@ -9,8 +9,10 @@
 #include "harness.h"
 
 const CheckRow check_rows[] = {
-    {"matmul", check_matmul},       {"attend", check_attend}, {"math", check_math},
-    {"table_row", check_table_row}, {"lora", check_lora},     {"lora_launch", check_lora_launch},
+    {"matmul", check_matmul}, {"attend", check_attend},
+    {"math", check_math},     {"table_row", check_table_row},
+    {"lora", check_lora},     {"lora_launch", check_lora_launch},
+    {"moe", check_moe},       {"lora_moe", check_lora_moe},
 };
 const int check_row_count = (int)(sizeof check_rows / sizeof *check_rows);
 

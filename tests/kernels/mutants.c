@@ -234,6 +234,61 @@ static void acc_unrounded(const LgpLoraProduct *t) {
 }
 
 /* Which check, what is wrong, and how the table is broken. */
+/* ---- experts ---- */
+
+static void softmax_plain(const float *x, float *y, int32_t n) {
+    float sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        sum += y[i] = lgp_exp(x[i]);
+    for (int32_t i = 0; i < n; i++)
+        y[i] /= sum;
+}
+
+static void topk_last(float *x, int32_t n, int32_t k, int32_t *which, float *much) {
+    good->topk(x, n, k, which, much);
+    if (k > 1 && much[0] == much[1]) {
+        int32_t first = which[0];
+        which[0] = which[1];
+        which[1] = first;
+    }
+}
+
+static void next_expert(const LgpMoe *m, const LgpMoeWalk *w, float *scratch) {
+    LgpMoeWalk other = *w;
+    other.expert = (w->expert + 1) % m->experts;
+    good->moe_task(m, &other, scratch);
+}
+
+static void first_x(const LgpMoe *m, const LgpMoeWalk *w, float *scratch) {
+    LgpMoe other = *m;
+    for (int32_t p = 0; p < m->products && w->end - w->first > 1; p++)
+        other.part[p].x_stride = 0;
+    good->moe_task(&other, w, scratch);
+}
+
+static void sort_short(const int32_t *choice, int32_t rows, int32_t experts, int32_t *offsets,
+                       int32_t *order) {
+    good->moe_sort(choice, rows, experts, offsets, order);
+    offsets[experts] = offsets[experts - 1];
+}
+
+static void first_choice(const LgpLoraMoe *t) {
+    LgpLora call = *t->call;
+    LgpLoraMoe other = *t;
+    int32_t choice[1024];
+    for (int32_t i = 0; i < 1024; i++)
+        choice[i] = t->call->choice[0];
+    call.choice = choice;
+    other.call = &call;
+    good->lora_moe_gather_shrink(&other);
+}
+
+static void other_pair(const LgpLoraMoe *t) {
+    LgpLoraMoe other = *t;
+    other.expert = (t->expert + 1) % t->call->experts;
+    good->lora_moe_grouped_expand_fold(&other);
+}
+
 /* clang-format off */
 #define MUTANTS(X)                                                                                 \
     X(check_matmul, "a row in four is left out", t->matmul_tasks = one_task; t->matmul_task = missing_tail)   \
@@ -260,7 +315,14 @@ static void acc_unrounded(const LgpLoraProduct *t) {
     X(check_lora, "a row gets its neighbour's low", t->lora_expand_fold = fold_other_low)                     \
     X(check_lora, "gemv is not gemm", t->lora_gemv = gemv_swaps)                                              \
     X(check_lora_launch, "the fused fold is not rounded", t->lora_gemm_acc = acc_unrounded)                   \
-    X(check_lora_launch, "company changes a low", t->lora_expand_fold = fold_other_low)
+    X(check_lora_launch, "company changes a low", t->lora_expand_fold = fold_other_low)                       \
+    X(check_moe, "softmax does not take the largest away", t->softmax = softmax_plain)                        \
+    X(check_moe, "of equal ones the last is chosen", t->topk = topk_last)                                     \
+    X(check_moe, "a result gets the next expert's", t->moe_task = next_expert)                                \
+    X(check_moe, "gathered results read one row of x", t->moe_task = first_x)                                 \
+    X(check_moe, "the last expert's rows are not sorted in", t->moe_sort = sort_short)                        \
+    X(check_lora_moe, "the expert is looked up for the token's first choice", t->lora_moe_gather_shrink = first_choice) \
+    X(check_lora_moe, "grouped rows get the next expert's B", t->lora_moe_grouped_expand_fold = other_pair)
 /* clang-format on */
 
 #define MUTANT_ROW(check, what, change) {check, what},
