@@ -39,9 +39,7 @@ void lg_engine_close(LgEngine *engine) {
         return;
     engine_close(engine->engine);
     tokenizer_destroy(engine->tokenizer);
-    chat_template_destroy(engine->chat);
-    lg_free(engine->bos);
-    lg_free(engine->eos);
+    chat_set_clear(&engine->chat);
     lg_free(engine);
 }
 

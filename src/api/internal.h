@@ -2,15 +2,14 @@
 #ifndef LG_API_INTERNAL_H
 #define LG_API_INTERNAL_H
 
-#include "chat/template.h"
+#include "chat/set.h"
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 
 struct LgEngine {
     Engine *engine;
     Tokenizer *tokenizer; /* opened on first use */
-    ChatTemplate *chat;   /* opened on first use */
-    char *bos, *eos;      /* their texts, for templates; NULL: none */
+    ChatSet chat;         /* opened on first use */
 };
 
 struct LgSequence {
@@ -26,6 +25,8 @@ struct LgSequence {
 
 /* text.c: the tokenizer of a checkpoint, from tokenizer.json or a GGUF's vocabulary. */
 LgStatus api_tokenizer(LgEngine *e, LgError *err);
+/* A file of the checkpoint's folder; one that is not there is an empty one. */
+LgStatus api_read_settings(const LgEngine *e, const char *name, Buf *out, LgError *err);
 
 /* A jansson value as a string that the caller frees with lg_free_memory; takes the reference. */
 LgStatus api_json_text(json_t *value, char **out, LgError *err);

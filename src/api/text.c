@@ -1,15 +1,10 @@
-/* Text of the public interface: the checkpoint's tokenizer and chat template, opened on first use.
- */
-#include <string.h>
-
+/* Text of the public interface: the checkpoint's tokenizer, opened on first use. */
 #include "api/internal.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 
 #define TOKENIZER_BYTES_MAX (256u << 20)
-#define TEMPLATE_BYTES_MAX (4u << 20)
+#define SETTINGS_BYTES_MAX (4u << 20)
 
 static int32_t gguf_id(const Gguf *g, const char *key, int32_t otherwise) {
     const ConfigValue *v = gguf_get(g, key);
@@ -62,10 +57,9 @@ static LgStatus read_beside(const LgEngine *e, const char *name, size_t max, Buf
     return status;
 }
 
-/* A file that is not there is an empty one. */
-static LgStatus read_if_there(const LgEngine *e, const char *name, Buf *out, LgError *err) {
+LgStatus api_read_settings(const LgEngine *e, const char *name, Buf *out, LgError *err) {
     LgError fault;
-    LgStatus status = read_beside(e, name, TEMPLATE_BYTES_MAX, out, &fault);
+    LgStatus status = read_beside(e, name, SETTINGS_BYTES_MAX, out, &fault);
     if (status == LG_NOT_FOUND)
         return LG_OK;
     if (status != LG_OK && err)
@@ -79,12 +73,16 @@ LgStatus api_tokenizer(LgEngine *e, LgError *err) {
     const Gguf *g = checkpoint_gguf(engine_model(e->engine)->checkpoint);
     if (g)
         return tokenizer_from_gguf(g, &e->tokenizer, err);
-    Buf text;
+    Buf text, config;
     buf_init(&text);
+    buf_init(&config);
     LgStatus status = read_beside(e, "tokenizer.json", TOKENIZER_BYTES_MAX, &text, err);
     if (status == LG_OK)
-        status = tokenizer_from_json(buf_view(&text), &e->tokenizer, err);
+        status = api_read_settings(e, "tokenizer_config.json", &config, err);
+    if (status == LG_OK)
+        status = tokenizer_from_files(buf_view(&text), buf_view(&config), &e->tokenizer, err);
     buf_clear(&text);
+    buf_clear(&config);
     return status;
 }
 
@@ -134,134 +132,4 @@ LgStatus lg_detokenize(LgEngine *engine, const int32_t *ids, size_t count, bool 
     if (bytes)
         *bytes = len;
     return LG_OK;
-}
-
-static LgStatus copy_string(LgStr s, char **out, LgError *err) {
-    if (!s.ptr)
-        return LG_OK;
-    char *copy = lg_alloc(s.len + 1);
-    if (!copy)
-        return lg_fail_memory(err);
-    memcpy(copy, s.ptr, s.len);
-    copy[s.len] = 0;
-    lg_free(*out);
-    *out = copy;
-    return LG_OK;
-}
-
-/* tokenizer_config.json writes a token as a string or as {"content": …}. */
-static LgStr token_text(const json_t *value) {
-    return lg_json_string(json_is_object(value) ? json_object_get(value, "content") : value);
-}
-
-/* A template is a string, or a list of {"name","template"} of which "default" counts. */
-static LgStr template_text(const json_t *value) {
-    if (!json_is_array(value))
-        return lg_json_string(value);
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        const json_t *entry = json_array_get(value, i);
-        if (lg_str_eq_c(lg_json_string(json_object_get(entry, "name")), "default"))
-            return lg_json_string(json_object_get(entry, "template"));
-    }
-    return (LgStr){0};
-}
-
-static LgStatus no_template(const LgEngine *e, LgError *err) {
-    return lg_fail(err, LG_BAD_INPUT, 0,
-                   "%s has no chat template (tokenizer_config.json's \"chat_template\", "
-                   "chat_template.jinja, or "
-                   "a GGUF's tokenizer.chat_template); send a prompt or ids",
-                   checkpoint_path(engine_model(e->engine)->checkpoint));
-}
-
-static LgStatus chat_from_folder(LgEngine *e, LgError *err) {
-    Buf config_text, jinja;
-    buf_init(&config_text);
-    buf_init(&jinja);
-    json_t *root = NULL;
-    LgStr source = {0};
-    LgStatus status = read_if_there(e, "tokenizer_config.json", &config_text, err);
-    if (status == LG_OK && config_text.len > 0)
-        status = lg_json_parse(buf_view(&config_text), "tokenizer_config.json", &root, err);
-    if (status == LG_OK) {
-        status = copy_string(token_text(json_object_get(root, "bos_token")), &e->bos, err);
-        if (status == LG_OK)
-            status = copy_string(token_text(json_object_get(root, "eos_token")), &e->eos, err);
-        source = template_text(json_object_get(root, "chat_template"));
-    }
-    if (status == LG_OK)
-        status = read_if_there(e, "chat_template.jinja", &jinja, err);
-    if (jinja.len > 0)
-        source = buf_view(&jinja);
-    if (status == LG_OK)
-        status = source.ptr ? chat_template_parse(source, &e->chat, err) : no_template(e, err);
-    json_decref(root);
-    buf_clear(&jinja);
-    buf_clear(&config_text);
-    return status;
-}
-
-static LgStatus gguf_token_text(const Gguf *g, const char *key, char **out, LgError *err) {
-    const ConfigValue *id = gguf_get(g, key);
-    const LgStr *tokens;
-    size_t count = gguf_strings(g, "tokenizer.ggml.tokens", &tokens);
-    if (!id || id->kind != CONFIG_INT || id->integer < 0 || (uint64_t)id->integer >= count)
-        return LG_OK;
-    LgStr text = tokens[id->integer];
-    return utf8_valid(text) ? copy_string(text, out, err) : LG_OK;
-}
-
-static LgStatus chat_from_gguf(LgEngine *e, const Gguf *g, LgError *err) {
-    const ConfigValue *source = gguf_get(g, "tokenizer.chat_template");
-    if (!source || source->kind != CONFIG_STRING)
-        return no_template(e, err);
-    LG_TRY(gguf_token_text(g, "tokenizer.ggml.bos_token_id", &e->bos, err));
-    LG_TRY(gguf_token_text(g, "tokenizer.ggml.eos_token_id", &e->eos, err));
-    return chat_template_parse(source->string, &e->chat, err);
-}
-
-/* json_pack cannot tell a token that is not there from one that there was no memory for. */
-static bool add_token(json_t *context, const char *key, const char *token) {
-    return !token || json_object_set_new(context, key, json_string(token)) == 0;
-}
-
-static LgStatus parse_json_argument(const char *text, const char *what, json_t *context,
-                                    const char *key, LgError *err) {
-    json_t *value = NULL;
-    LG_TRY(lg_json_parse(lg_str(text), what, &value, err));
-    if (!json_is_array(value)) {
-        json_decref(value);
-        return lg_fail(err, LG_BAD_INPUT, 0, "%s: an array is needed", what);
-    }
-    return json_object_set_new(context, key, value) == 0 ? LG_OK : lg_fail_memory(err);
-}
-
-LgStatus lg_chat_render(LgEngine *engine, const char *messages_json, const char *tools_json,
-                        bool add_generation_prompt, char **text, LgError *error) {
-    API_NEED(engine);
-    API_NEED(messages_json);
-    API_NEED(text);
-    const Gguf *g = checkpoint_gguf(engine_model(engine->engine)->checkpoint);
-    if (!engine->chat)
-        LG_TRY(g ? chat_from_gguf(engine, g, error) : chat_from_folder(engine, error));
-    Buf out;
-    buf_init(&out);
-    json_t *context = json_pack("{s:b}", "add_generation_prompt", add_generation_prompt);
-    bool made = context && add_token(context, "bos_token", engine->bos) &&
-                add_token(context, "eos_token", engine->eos);
-    LgStatus status = made ? LG_OK : lg_fail_memory(error);
-    if (status == LG_OK)
-        status = parse_json_argument(messages_json, "messages", context, "messages", error);
-    if (status == LG_OK && tools_json)
-        status = parse_json_argument(tools_json, "tools", context, "tools", error);
-    if (status == LG_OK)
-        status = chat_template_render(engine->chat, context, &out, error);
-    char *data = status == LG_OK ? buf_take(&out) : NULL;
-    if (status == LG_OK && !data)
-        status = lg_fail_memory(error);
-    if (status == LG_OK)
-        *text = data;
-    buf_clear(&out);
-    json_decref(context);
-    return status;
 }

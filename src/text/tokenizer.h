@@ -10,6 +10,11 @@ typedef struct Tokenizer Tokenizer;
 
 /* From the bytes of Hugging Face's tokenizer.json. */
 LgStatus tokenizer_from_json(LgStr json, Tokenizer **out, LgError *err);
+/* The same with tokenizer_config.json (empty: there is none): its added_tokens_decoder and the
+ * tokens that it names, and, where tokenizer.json does not say what goes around a text, its
+ * add_bos_token and add_eos_token. add_prefix_space and legacy are not asked: they say how
+ * tokenizer.json's steps were made, and those stand there. */
+LgStatus tokenizer_from_files(LgStr json, LgStr config, Tokenizer **out, LgError *err);
 
 /* The vocabulary as GGUF's metadata has it (this level does not know GGUF). Copied. */
 typedef struct TokenizerVocab {

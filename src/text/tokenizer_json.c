@@ -7,6 +7,8 @@
 
 #include "text/tokenizer_json.h"
 
+#define CONFIG "tokenizer_config.json"
+
 const char *json_shown(const json_t *value, char out[64]) {
     Buf buf;
     buf_init(&buf);
@@ -126,44 +128,6 @@ static LgStatus load_model(Tokenizer *t, const json_t *model, LgError *err) {
     return LG_OK;
 }
 
-static LgStatus load_added_token(Tokenizer *t, const json_t *token, size_t index, LgError *err) {
-    char part[64], name[64];
-    snprintf(part, sizeof part, "added_tokens[%zu]", index);
-    const json_t *id = json_object_get(token, "id");
-    LgStr text = lg_json_string(json_object_get(token, "content"));
-    if (!json_is_integer(id) || !text.ptr)
-        return lg_fail(err, LG_BAD_INPUT, 0,
-                       "%s: \"id\" is not an integer or \"content\" is not a string", part);
-    AddedToken a = {0};
-    bool normalized;
-    LG_TRY(json_get_bool(token, part, "special", false, &a.special, err));
-    LG_TRY(json_get_bool(token, part, "single_word", false, &a.single_word, err));
-    LG_TRY(json_get_bool(token, part, "lstrip", false, &a.lstrip, err));
-    LG_TRY(json_get_bool(token, part, "rstrip", false, &a.rstrip, err));
-    LG_TRY(json_get_bool(token, part, "normalized", !a.special, &normalized, err));
-    json_int_t number = json_integer_value(id);
-    int32_t known = bpe_id(&t->bpe, text);
-    if (known >= 0 && known != number)
-        return lg_fail(err, LG_BAD_INPUT, 0, "%s: \"%s\" has the id %lld, and %d in the vocabulary",
-                       part, json_shown(json_object_get(token, "content"), name), (long long)number,
-                       known);
-    if (known < 0)
-        LG_TRY(bpe_add_token(&t->bpe, text, number, true, err));
-    a.id = (int32_t)number;
-    a.text = t->bpe.tokens[number];
-    return tokenizer_add_added(t, a, normalized, err);
-}
-
-static LgStatus load_added(Tokenizer *t, const json_t *tokens, LgError *err) {
-    if (json_absent(tokens))
-        return LG_OK;
-    if (!json_is_array(tokens))
-        return lg_fail(err, LG_BAD_INPUT, 0, "added_tokens is not a list");
-    for (size_t i = 0; i < json_array_size(tokens); i++)
-        LG_TRY(load_added_token(t, json_array_get(tokens, i), i, err));
-    return LG_OK;
-}
-
 /* Byte-level from words to text, or nowhere. */
 static LgStatus check_alphabet(const Tokenizer *t, LgError *err) {
     if (t->decoder.byte_level != !t->bpe.chars)
@@ -178,32 +142,47 @@ static LgStatus check_alphabet(const Tokenizer *t, LgError *err) {
     return LG_OK;
 }
 
-static LgStatus load(Tokenizer *t, const json_t *root, LgError *err) {
+/* config: tokenizer_config.json, or NULL. */
+static LgStatus load(Tokenizer *t, const json_t *root, const json_t *config, LgError *err) {
     bool byte_level, framed;
     if (!json_is_object(root))
         return lg_fail(err, LG_BAD_INPUT, 0, "not an object");
     LG_TRY(tokenizer_load_normalizer(t, json_object_get(root, "normalizer"),
                                      err)); /* added tokens are normalized by it */
     LG_TRY(load_model(t, json_object_get(root, "model"), err));
-    LG_TRY(load_added(t, json_object_get(root, "added_tokens"), err));
+    LG_TRY(tokenizer_load_added(t, json_object_get(root, "added_tokens"), config, err));
     LG_TRY(
         tokenizer_load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), &byte_level, err));
     t->bpe.chars = !byte_level;
     LG_TRY(tokenizer_load_decoder(t, json_object_get(root, "decoder"), err));
     LG_TRY(tokenizer_load_post_processor(t, json_object_get(root, "post_processor"), &framed, err));
+    if (!framed)
+        LG_TRY(tokenizer_load_config_frame(t, config, err));
     LG_TRY(tokenizer_finish(t, NULL, err));
     return check_alphabet(t, err);
 }
 
-LgStatus tokenizer_from_json(LgStr json, Tokenizer **out, LgError *err) {
-    json_t *root = NULL;
-    LG_TRY(lg_json_parse(json, "tokenizer.json", &root, err));
-    Tokenizer *t = tokenizer_new();
-    LgStatus status = t ? load(t, root, err) : lg_fail_memory(err);
+LgStatus tokenizer_from_files(LgStr json, LgStr config, Tokenizer **out, LgError *err) {
+    json_t *root = NULL, *settings = NULL;
+    LgStatus status = lg_json_parse(json, "tokenizer.json", &root, err);
+    if (status == LG_OK && config.len)
+        status = lg_json_parse(config, CONFIG, &settings, err);
+    Tokenizer *t = NULL;
+    if (status == LG_OK) {
+        t = tokenizer_new();
+        status = t ? load(t, root, settings, err) : lg_fail_memory(err);
+        if (status != LG_OK && !(err && lg_str_starts(lg_str(err->message), CONFIG)))
+            status = lg_fail_context(err, status, "tokenizer.json");
+    }
     if (status == LG_OK)
         *out = t;
     else
         tokenizer_destroy(t);
     json_decref(root);
-    return status == LG_OK ? LG_OK : lg_fail_context(err, status, "tokenizer.json");
+    json_decref(settings);
+    return status;
+}
+
+LgStatus tokenizer_from_json(LgStr json, Tokenizer **out, LgError *err) {
+    return tokenizer_from_files(json, LG_STR(""), out, err);
 }

@@ -23,4 +23,9 @@ LgStatus tokenizer_load_decoder(Tokenizer *t, const json_t *part, LgError *err);
 LgStatus tokenizer_load_post_processor(Tokenizer *t, const json_t *part, bool *framed,
                                        LgError *err);
 
+/* config: tokenizer_config.json, or NULL. */
+LgStatus tokenizer_load_added(Tokenizer *t, const json_t *tokens, const json_t *config,
+                              LgError *err);
+LgStatus tokenizer_load_config_frame(Tokenizer *t, const json_t *config, LgError *err);
+
 #endif

@@ -14,7 +14,7 @@
 #define SPACES "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define LLAMA3(digits)                                                                             \
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| "                                     \
-                                                          "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
+                 "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
 /* Words end where a lower-case letter is followed by an upper-case one. */
 #define HIGH "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOW "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
