@@ -29,21 +29,35 @@
 #define PAGES_PER_SLOT ((POSITIONS + KV_PAGE_POSITIONS - 1) / KV_PAGE_POSITIONS)
 
 static const RandomShape shapes[] = {
-    {"qwen3.lg", 52, 1, 3, 16, 37, 61, 2, DTYPE_BF16, true, false, 0, 0, false},
-    {"llama.lg", 33, 3, 1, 22, 65, 131, 1, DTYPE_F32, false, true, 0, 0, false},
-    {"llama.lg", 96, 2, 2, 32, 160, 75, 1, DTYPE_Q4_1, true, false, 0, 0, false},
-    {"qwen3.lg", 64, 2, 4, 48, 100, 47, 1, DTYPE_F16, false, false, 0, 0, false},
-    {"llama.lg", 130, 1, 2, 128, 17, 200, 1, DTYPE_BF16, true, false, 0, 0, false},
-    {"qwen3.lg", 24, 2, 1, 256, 16, 32, 1, DTYPE_BF16, true, false, 0, 0, false},
-    {"llama.lg", 256, 4, 2, 32, 321, 97, 2, DTYPE_F16, true, true, 0, 0, false},
-    {"llama.lg", 32, 1, 1, 64, 96, 33, 2, DTYPE_Q8_0, false, false, 0, 0, false},
-    {"llama.lg", 64, 1, 3, 32, 32, 50, 1, DTYPE_Q4_0, true, false, 0, 0, false},
-    {"qwen3_moe.lg", 52, 1, 3, 16, 37, 61, 2, DTYPE_BF16, true, false, 5, 3, false},
-    {"qwen3_moe.lg", 64, 2, 1, 32, 96, 47, 1, DTYPE_Q8_0, true, false, 17, 4, true},
-    {"qwen3_moe.lg", 33, 1, 2, 16, 19, 40, 1, DTYPE_F32, false, false, 3, 1, true},
-    {"qwen3_moe.lg", 32, 1, 2, 16, 32, 33, 1, DTYPE_Q4_0, true, false, 4, 2, false},
+    {"qwen3.lg", 52, 1, 3, 16, 37, 61, 2, DTYPE_BF16, true, false, 0, 0, false, NULL},
+    {"llama.lg", 33, 3, 1, 22, 65, 131, 1, DTYPE_F32, false, true, 0, 0, false, NULL},
+    {"llama.lg", 96, 2, 2, 32, 160, 75, 1, DTYPE_Q4_1, true, false, 0, 0, false, NULL},
+    {"qwen3.lg", 64, 2, 4, 48, 100, 47, 1, DTYPE_F16, false, false, 0, 0, false, NULL},
+    {"llama.lg", 130, 1, 2, 128, 17, 200, 1, DTYPE_BF16, true, false, 0, 0, false, NULL},
+    {"qwen3.lg", 24, 2, 1, 256, 16, 32, 1, DTYPE_BF16, true, false, 0, 0, false, NULL},
+    {"llama.lg", 256, 4, 2, 32, 321, 97, 2, DTYPE_F16, true, true, 0, 0, false, NULL},
+    {"llama.lg", 32, 1, 1, 64, 96, 33, 2, DTYPE_Q8_0, false, false, 0, 0, false, NULL},
+    {"llama.lg", 64, 1, 3, 32, 32, 50, 1, DTYPE_Q4_0, true, false, 0, 0, false, NULL},
+    {"qwen3_moe.lg", 52, 1, 3, 16, 37, 61, 2, DTYPE_BF16, true, false, 5, 3, false, NULL},
+    {"qwen3_moe.lg", 64, 2, 1, 32, 96, 47, 1, DTYPE_Q8_0, true, false, 17, 4, true, NULL},
+    {"qwen3_moe.lg", 33, 1, 2, 16, 19, 40, 1, DTYPE_F32, false, false, 3, 1, true, NULL},
+    {"qwen3_moe.lg", 32, 1, 2, 16, 32, 33, 1, DTYPE_Q4_0, true, false, 4, 2, false, NULL},
+    {"gemma3.lg", 48, 1, 2, 24, 40, 53, 2, DTYPE_BF16, true, false, 0, 0, false,
+     "hidden_activation='gelu_pytorch_tanh' sliding_window=9 sliding_window_pattern=2 "
+     "query_pre_attn_scalar=20 final_logit_softcapping=7.5"},
+    {"phi3.lg", 40, 2, 2, 20, 33, 45, 1, DTYPE_BF16, false, false, 0, 0, false,
+     "hidden_act='silu' sliding_window=64 partial_rotary_factor=0.8"},
+    {"gemma2.lg", 36, 2, 1, 18, 30, 41, 2, DTYPE_F16, true, false, 0, 0, false,
+     "hidden_activation='gelu_pytorch_tanh' sliding_window=1 attn_logit_softcapping=1.5 "
+     "final_logit_softcapping=4.0"},
+    {"qwen2.lg", 44, 1, 3, 16, 50, 39, 2, DTYPE_BF16, true, false, 0, 0, false,
+     "hidden_act='silu' use_sliding_window=true sliding_window=17 max_window_layers=1"},
+    {"mistral.lg", 32, 2, 2, 22, 48, 37, 1, DTYPE_F32, false, false, 0, 0, false,
+     "hidden_act='silu' sliding_window=65"},
+    {"olmo2.lg", 56, 2, 2, 14, 44, 35, 1, DTYPE_BF16, false, false, 0, 0, false,
+     "hidden_act='silu'"},
 };
-enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0], FIRST_OF_EXPERTS = 9 };
+enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0], FIRST_OF_EXPERTS = 9, FIRST_OF_PAGES = 13 };
 static const char *const levels[] = {"generic", NULL};
 
 /* ---- steps ---- */
@@ -344,7 +358,7 @@ typedef struct Extent {
 
 static bool taken(void **state, int shape, bool store_f32, int short_count) {
     const Extent *extent = *state;
-    bool few = shape < short_count || shape == FIRST_OF_EXPERTS;
+    bool few = shape < short_count || shape == FIRST_OF_EXPERTS || shape == FIRST_OF_PAGES;
     return extent->all || (few && store_f32 == (shape == 1));
 }
 

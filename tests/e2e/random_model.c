@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/embedded.h"
@@ -141,13 +142,73 @@ static void put_all(Writer *w) {
     }
 }
 
-static LgStatus make_tensors(RandomModel *m, uint64_t seed, LgError *err) {
+static uint64_t axis(const LangProgram *p, const LangTensor *t, int index) {
+    uint64_t size = 1;
+    for (int i = t->axis_start[index]; i < t->axis_start[index + 1]; i++)
+        size *= p->dims[t->dims[i]].size;
+    return size;
+}
+
+static bool named(const LangTensor *t, LgStr name) {
+    return t->kind == LANG_PARAM && t->source_count > 0 &&
+           t->sources[0].kind == LANG_SOURCE_TENSOR && lg_str_eq(t->sources[0].name, name);
+}
+
+/* The stored tensor that a param names first; windows of one tensor make it together. */
+static void put_param(Writer *w, const LangProgram *p, int id) {
+    const LangTensor *t = &p->tensors[id];
+    if (t->kind != LANG_PARAM || !named(t, t->sources[0].name))
+        return;
+    const char *source = arena_strdup(&w->m->arena, t->sources[0].name);
+    if (!source) {
+        w->status = lg_fail_memory(w->err);
+        return;
+    }
+    char name[128];
+    const char *hole = strstr(source, "{l}");
+    snprintf(name, sizeof name, "%.*s%s%s", hole ? (int)(hole - source) : 127, source,
+             hole ? "{}" : "", hole ? hole + 3 : "");
+    Row row = {.name = name,
+               .rank = t->axis_count,
+               .columns = axis(p, t, t->axis_count - 1),
+               .gain = strstr(source, "norm") != NULL};
+    for (int i = 0; i < p->tensor_count; i++) {
+        if (!named(&p->tensors[i], t->sources[0].name))
+            continue;
+        if (i < id)
+            return;
+        row.rows += t->axis_count > 1 ? axis(p, &p->tensors[i], 0) : 1;
+    }
+    for (int layer = 0; layer < (t->in_layer ? p->layer_count : 1) && w->status == LG_OK; layer++)
+        put_tensor(w, &row, layer, 0);
+}
+
+static LgStatus make_tensors(RandomModel *m, const LangProgram *p, uint64_t seed, LgError *err) {
     Writer w = {.m = m, .seed = seed, .err = err, .status = LG_OK};
     m->tensors = tensor_set_create();
     if (!m->tensors)
         return lg_fail_memory(err);
-    put_all(&w);
+    if (!m->shape.keys)
+        put_all(&w);
+    for (int id = 0; m->shape.keys && id < p->tensor_count && w.status == LG_OK; id++)
+        put_param(&w, p, id);
     return w.status;
+}
+
+static LgStatus fill_key(Config *c, const char *key, const char *value, LgError *err) {
+    if (value[0] == '\'')
+        return config_set_str(c, key, (LgStr){value + 1, strlen(value) - 2}, err);
+    if (strcmp(value, "true") == 0 || strcmp(value, "false") == 0)
+        return config_set_bool(c, key, value[0] == 't', err);
+    return strchr(value, '.') ? config_set_real(c, key, strtod(value, NULL), err)
+                              : config_set_int(c, key, strtol(value, NULL, 10), err);
+}
+
+static LgStatus fill_keys(const char *keys, Config *c, LgError *err) {
+    char key[64], value[64];
+    for (int used = 0; sscanf(keys, " %63[^=]=%63s%n", key, value, &used) == 2; keys += used)
+        LG_TRY(fill_key(c, key, value, err));
+    return LG_OK;
 }
 
 static LgStatus fill_moe_config(const RandomShape *s, Config *c, LgError *err) {
@@ -178,9 +239,11 @@ static LgStatus fill_config(RandomModel *m, LgError *err) {
         LG_TRY(config_set_int(c, ints[i].key, ints[i].value, err));
     LG_TRY(config_set_real(c, "rms_norm_eps", 1e-5, err));
     LG_TRY(config_set_real(c, "rope_theta", 10000, err));
-    LG_TRY(config_set_str(c, "hidden_act", LG_STR("silu"), err));
     LG_TRY(config_set_bool(c, "attention_bias", false, err));
     LG_TRY(config_set_bool(c, "tie_word_embeddings", s->tied, err));
+    if (s->keys)
+        return fill_keys(s->keys, c, err);
+    LG_TRY(config_set_str(c, "hidden_act", LG_STR("silu"), err));
     if (s->experts)
         LG_TRY(fill_moe_config(s, c, err));
     if (strncmp(s->page, "qwen3", 5) == 0)
@@ -195,7 +258,7 @@ static LgStatus fill_config(RandomModel *m, LgError *err) {
     return config_set_real(c, "rope_scaling.original_max_position_embeddings", 64, err);
 }
 
-static LgStatus compile(RandomModel *m, LgError *err) {
+static LgStatus compile(RandomModel *m, uint64_t seed, LgError *err) {
     const LgEmbedded *page = lg_models;
     while (page->name && strcmp(page->name, m->shape.page) != 0)
         page++;
@@ -205,6 +268,7 @@ static LgStatus compile(RandomModel *m, LgError *err) {
     Binding *binding;
     LG_TRY(lang_compile((LgStr){page->data, page->size}, page->name, m->config, &m->arena, &plain,
                         err));
+    LG_TRY(make_tensors(m, plain, seed, err));
     LG_TRY(lang_rewrite_lora(plain, &m->arena, &program, err));
     LG_TRY(bind_params(program, m->tensors, &m->arena, &binding, err));
     m->program = program;
@@ -218,9 +282,7 @@ LgStatus random_model_make(const RandomShape *shape, uint64_t seed, RandomModel 
     arena_init(&out->arena);
     LgStatus status = out->config ? fill_config(out, err) : lg_fail_memory(err);
     if (status == LG_OK)
-        status = make_tensors(out, seed, err);
-    if (status == LG_OK)
-        status = compile(out, err);
+        status = compile(out, seed, err);
     if (status != LG_OK)
         random_model_clear(out);
     return status;
@@ -231,13 +293,6 @@ void random_model_clear(RandomModel *m) {
     config_destroy(m->config);
     arena_clear(&m->arena);
     *m = (RandomModel){0};
-}
-
-static uint64_t axis(const LangProgram *p, const LangTensor *t, int index) {
-    uint64_t size = 1;
-    for (int i = t->axis_start[index]; i < t->axis_start[index + 1]; i++)
-        size *= p->dims[t->dims[i]].size;
-    return size;
 }
 
 typedef struct SiteAxes {

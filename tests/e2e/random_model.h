@@ -17,6 +17,9 @@ typedef struct RandomShape {
     int experts; /* of "qwen3_moe.lg", and how many a row chooses; ffn is one expert's; 0: none */
     int chosen;
     bool fused; /* a layer's experts in two tensors, gate and up in one */
+    /* A page of another name: the config's further keys ("window=20 act='silu' on=true"), and the
+     * tensors that its params name. */
+    const char *keys;
 } RandomShape;
 
 typedef struct RandomModel {

@@ -434,7 +434,8 @@ static Bounded power(Bounded a, Bounded c) {
 
 static Bounded bound(Reading *b, const LangExpr *x) {
     if (x->kind == EXPR_NUMBER)
-        return (Bounded){x->number, U24 * fabs(x->number)};
+        return (Bounded){x->number,
+                         (double)(float)x->number == x->number ? 0 : U24 * fabs(x->number)};
     if (x->kind == EXPR_CONST)
         return (Bounded){b->p->consts[x->constant].values[b->layer],
                          U24 * fabs(b->p->consts[x->constant].values[b->layer])};
