@@ -7,55 +7,67 @@
 
 #define KEY_MAX 256
 #define ROPE_BASE_DEFAULT 10000.0
+#define GEMMA2_27B_LAYERS 46
+#define GEMMA3_27B_LAYERS 62
 
 typedef struct Architecture {
     const char *gguf, *class_name, *model_type;
 } Architecture;
 
 static const Architecture architectures[] = {
-    {"llama", "LlamaForCausalLM", "llama"},
-    {"qwen2", "Qwen2ForCausalLM", "qwen2"},
-    {"qwen3", "Qwen3ForCausalLM", "qwen3"},
-    {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe"},
+    {"llama", "LlamaForCausalLM", "llama"}, /* Mistral's files too, which lose their window */
+    {"qwen2", "Qwen2ForCausalLM", "qwen2"},           {"qwen3", "Qwen3ForCausalLM", "qwen3"},
+    {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe"}, {"gemma2", "Gemma2ForCausalLM", "gemma2"},
+    {"gemma3", "Gemma3ForCausalLM", "gemma3_text"},   {"phi3", "Phi3ForCausalLM", "phi3"},
+    {"olmo2", "Olmo2ForCausalLM", "olmo2"},
 };
 
 /* suffix: behind "ARCHITECTURE."; key NULL: says nothing that the tensors do not say, or is looked
- * at below. */
+ * at below. The first row whose architecture fits holds; NULL: every one. */
 typedef struct MetadataRow {
-    const char *suffix, *key;
+    const char *suffix, *key, *gguf;
 } MetadataRow;
 
 static const MetadataRow metadata_rows[] = {
-    {"block_count", "num_hidden_layers"},
-    {"context_length", "max_position_embeddings"},
-    {"embedding_length", "hidden_size"},
-    {"feed_forward_length", "intermediate_size"},
-    {"expert_feed_forward_length", "moe_intermediate_size"},
-    {"expert_count", "num_experts"},
-    {"expert_used_count", "num_experts_per_tok"},
-    {"attention.head_count", "num_attention_heads"},
-    {"attention.head_count_kv", "num_key_value_heads"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-    {"attention.sliding_window", "sliding_window"},
-    {"rope.freq_base", "rope_theta"},
-    {"rope.scaling.type", "rope_scaling.rope_type"},
-    {"rope.scaling.factor", "rope_scaling.factor"},
-    {"rope.scaling.attn_factor", "rope_scaling.attention_factor"},
-    {"rope.scaling.original_context_length", "rope_scaling.original_max_position_embeddings"},
-    {"rope.scaling.finetuned", NULL},
-    {"vocab_size", NULL},
-    {"attention.key_length", NULL},
-    {"attention.value_length", NULL},
-    {"rope.dimension_count", NULL},
+    {"block_count", "num_hidden_layers", NULL},
+    {"context_length", "max_position_embeddings", NULL},
+    {"embedding_length", "hidden_size", NULL},
+    {"feed_forward_length", "intermediate_size", NULL},
+    {"expert_feed_forward_length", "moe_intermediate_size", NULL},
+    {"expert_count", "num_experts", NULL},
+    {"expert_used_count", "num_experts_per_tok", NULL},
+    {"attention.head_count", "num_attention_heads", NULL},
+    {"attention.head_count_kv", "num_key_value_heads", NULL},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", NULL},
+    {"attention.sliding_window", "sliding_window", NULL},
+    {"attention.sliding_window_pattern", NULL, NULL}, /* below */
+    {"attn_logit_softcapping", "attn_logit_softcapping", NULL},
+    {"final_logit_softcapping", "final_logit_softcapping", NULL},
+    {"expert_weights_norm", "norm_topk_prob", NULL},
+    {"rope.freq_base", "rope_theta", NULL},
+    {"rope.freq_base_swa", "rope_local_base_freq", NULL},
+    {"rope.scaling.type", "rope_scaling.rope_type", NULL},
+    {"rope.scaling.factor", "rope_scaling.factor", NULL},
+    {"rope.scaling.attn_factor", "rope_scaling.attention_factor", NULL},
+    {"rope.scaling.yarn_attn_factor", "rope_scaling.attention_factor", NULL},
+    {"rope.scaling.yarn_beta_fast", "rope_scaling.beta_fast", NULL},
+    {"rope.scaling.yarn_beta_slow", "rope_scaling.beta_slow", NULL},
+    {"rope.scaling.original_context_length", "original_max_position_embeddings", "phi3"},
+    {"rope.scaling.original_context_length", "rope_scaling.original_max_position_embeddings", NULL},
+    {"rope.scaling.finetuned", NULL, NULL},
+    {"vocab_size", NULL, NULL},
+    {"attention.key_length", NULL, NULL},
+    {"attention.value_length", NULL, NULL},
+    {"rope.dimension_count", NULL, NULL},
 };
 
 static const MetadataRow token_rows[] = {
-    {"tokenizer.ggml.bos_token_id", "bos_token_id"},
-    {"tokenizer.ggml.eos_token_id", "eos_token_id"},
-    {"tokenizer.ggml.padding_token_id", "pad_token_id"},
+    {"tokenizer.ggml.bos_token_id", "bos_token_id", NULL},
+    {"tokenizer.ggml.eos_token_id", "eos_token_id", NULL},
+    {"tokenizer.ggml.padding_token_id", "pad_token_id", NULL},
 };
 
-/* What an architecture implies; gguf NULL: every one. */
+/* What an architecture implies. */
 typedef struct Implied {
     const char *gguf, *key;
     ConfigValue value;
@@ -63,9 +75,20 @@ typedef struct Implied {
 
 #define IMPLIED_BOOL(v)                                                                            \
     { .kind = CONFIG_BOOL, .boolean = v }
+#define IMPLIED_STRING(s)                                                                          \
+    {                                                                                              \
+        .kind = CONFIG_STRING, .string = { s, sizeof s - 1 }                                       \
+    }
 
 static const Implied implied_rows[] = {
-    {NULL, "hidden_act", {.kind = CONFIG_STRING, .string = {"silu", 4}}},
+    {"llama", "hidden_act", IMPLIED_STRING("silu")},
+    {"qwen2", "hidden_act", IMPLIED_STRING("silu")},
+    {"qwen3", "hidden_act", IMPLIED_STRING("silu")},
+    {"qwen3moe", "hidden_act", IMPLIED_STRING("silu")},
+    {"phi3", "hidden_act", IMPLIED_STRING("silu")},
+    {"olmo2", "hidden_act", IMPLIED_STRING("silu")},
+    {"gemma2", "hidden_activation", IMPLIED_STRING("gelu_pytorch_tanh")},
+    {"gemma3", "hidden_activation", IMPLIED_STRING("gelu_pytorch_tanh")},
     {"qwen2", "use_sliding_window", IMPLIED_BOOL(false)},
     {"qwen3", "use_sliding_window", IMPLIED_BOOL(false)},
     {"qwen3moe", "use_sliding_window", IMPLIED_BOOL(false)},
@@ -95,6 +118,10 @@ typedef struct Mapper {
     Config *config;
     LgError *err;
 } Mapper;
+
+static bool is_arch(const Mapper *m, const char *gguf) {
+    return lg_str_eq_c(lg_str(gguf), m->arch->gguf);
+}
 
 /* A value of the architecture. NULL: absent. */
 static const ConfigValue *arch_get(const Mapper *m, const char *suffix) {
@@ -189,7 +216,7 @@ static LgStatus map_key(const Mapper *m, LgStr gguf_key) {
     LgStr suffix = lg_str_sub(gguf_key, stem + 1, gguf_key.len);
     for (size_t i = 0; i < COUNT_OF(metadata_rows); i++) {
         const MetadataRow *row = &metadata_rows[i];
-        if (lg_str_eq_c(suffix, row->suffix))
+        if (lg_str_eq_c(suffix, row->suffix) && (!row->gguf || is_arch(m, row->gguf)))
             return row->key ? put(m, gguf_key.ptr, lg_str(row->key)) : LG_OK;
     }
     return put(m, gguf_key.ptr, gguf_key);
@@ -205,6 +232,49 @@ static LgStatus map_metadata(const Mapper *m) {
     if (scaling && scaling->kind == CONFIG_STRING && lg_str_eq_c(scaling->string, "none"))
         config_remove(m->config, "rope_scaling.rope_type");
     return LG_OK;
+}
+
+/* Where a number or a list says which layers have a window: every n-th has none, or one by one. */
+static LgStatus map_window(const Mapper *m) {
+    char key[KEY_MAX];
+    const int32_t *local;
+    const ConfigValue *window = config_get_c(m->config, "sliding_window");
+    if (window && window->kind == CONFIG_INT && window->integer == 0) /* Phi 4: none */
+        config_remove(m->config, "sliding_window");
+    const ConfigValue *period = arch_get(m, "attention.sliding_window_pattern");
+    if (period)
+        return config_set(m->config, LG_STR("sliding_window_pattern"), period, m->err);
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", m->arch->gguf);
+    size_t count = gguf_ints(m->gguf, key, &local);
+    Arena arena;
+    arena_init(&arena);
+    ConfigValue *items = ARENA_ARRAY(&arena, ConfigValue, count);
+    LgStatus status = items ? LG_OK : lg_fail_memory(m->err);
+    for (size_t i = 0; items && i < count; i++)
+        items[i] = (ConfigValue){.kind = CONFIG_STRING,
+                                 .string = local[i] ? LG_STR("sliding_attention")
+                                                    : LG_STR("full_attention")};
+    ConfigValue list = {.kind = CONFIG_LIST, .items = items, .count = count};
+    if (status == LG_OK && count)
+        status = config_set(m->config, LG_STR("layer_types"), &list, m->err);
+    arena_clear(&arena);
+    return status;
+}
+
+/* What scores are divided by the root of is no key of GGUF: it is the head's width, but in the 27B
+ * models of Gemma, which are told by their number of layers. */
+static LgStatus put_gemma_scalar(const Mapper *m) {
+    int64_t hidden, heads, layers, scalar;
+    if (!is_arch(m, "gemma2") && !is_arch(m, "gemma3"))
+        return LG_OK;
+    if (!natural(config_get_c(m->config, "hidden_size"), &hidden) ||
+        !natural(config_get_c(m->config, "num_attention_heads"), &heads) ||
+        !natural(config_get_c(m->config, "num_hidden_layers"), &layers) ||
+        !natural(config_get_c(m->config, "head_dim"), &scalar))
+        return LG_OK; /* the page says what is missing */
+    if (layers == (is_arch(m, "gemma2") ? GEMMA2_27B_LAYERS : GEMMA3_27B_LAYERS))
+        scalar = hidden / heads;
+    return config_set_int(m->config, "query_pre_attn_scalar", scalar, m->err);
 }
 
 /* Three keys in GGUF, of which the writers leave out what equals hidden_size / heads; a difference
@@ -234,7 +304,9 @@ static LgStatus put_defaults(const Mapper *m) {
     }
     if (!config_get_c(m->config, "rope_theta"))
         LG_TRY(config_set_real(m->config, "rope_theta", ROPE_BASE_DEFAULT, m->err));
-    return map_head_dim(m);
+    LG_TRY(map_head_dim(m));
+    LG_TRY(map_window(m));
+    return put_gemma_scalar(m);
 }
 
 static LgStatus put_implied(const Mapper *m) {
@@ -244,7 +316,7 @@ static LgStatus put_implied(const Mapper *m) {
     LG_TRY(config_set_str(m->config, "model_type", lg_str(m->arch->model_type), m->err));
     for (size_t i = 0; i < COUNT_OF(implied_rows); i++) {
         const Implied *row = &implied_rows[i];
-        if (!row->gguf || lg_str_eq_c(lg_str(row->gguf), m->arch->gguf))
+        if (is_arch(m, row->gguf))
             LG_TRY(config_set(m->config, lg_str(row->key), &row->value, m->err));
     }
     return LG_OK;
@@ -261,7 +333,7 @@ static LgStatus put_from_tensors(const Mapper *m) {
     LG_TRY(config_set_bool(m->config, "tie_word_embeddings", tied, m->err));
     for (size_t i = 0; i < COUNT_OF(tensor_switches); i++) {
         const TensorSwitch *row = &tensor_switches[i];
-        if (lg_str_eq_c(lg_str(row->gguf), m->arch->gguf))
+        if (is_arch(m, row->gguf))
             LG_TRY(config_set_bool(m->config, row->key,
                                    tensor_set_find(tensors, lg_str(row->tensor)) != NULL, m->err));
     }

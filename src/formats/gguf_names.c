@@ -1,6 +1,6 @@
 /* GGUF tensor names into Hugging Face's, and what its writers do to the tensors themselves: the
- * rows of q and k of Llama models in another order, the experts of a layer in one tensor, RoPE's
- * scaling as a tensor. */
+ * rows of q and k of Llama models in another order, the experts of a layer in one tensor, 1 added
+ * to Gemma's norms, RoPE's scaling as a tensor. */
 
 #include "formats/gguf_model.h"
 #include "formats/tensor_set.h"
@@ -13,39 +13,50 @@ typedef enum Storage {
     STORED_Q,       /* rows of num_attention_heads heads, interleaved in architecture llama */
     STORED_K,       /* of num_key_value_heads heads */
     STORED_EXPERTS, /* one more axis in front; "@" in the name is the expert */
+    STORED_NORM,    /* in the Gemmas: 1 more than the checkpoint has */
 } Storage;
 
-/* "#" stands for the layer. ".weight" and ".bias" follow on both sides. */
+/* "#" stands for the layer. ".weight" and ".bias" follow on both sides. gguf NULL: every
+ * architecture; the first row that fits holds. */
 typedef struct NameRow {
-    const char *gguf, *hf;
+    const char *name, *hf;
     Storage storage;
+    const char *gguf;
 } NameRow;
 
+/* clang-format off */
 static const NameRow name_rows[] = {
-    {"token_embd", "model.embed_tokens", STORED_PLAIN},
-    {"output_norm", "model.norm", STORED_PLAIN},
-    {"output", "lm_head", STORED_PLAIN},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm", STORED_PLAIN},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj", STORED_Q},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj", STORED_K},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj", STORED_PLAIN},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj", STORED_PLAIN},
-    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm", STORED_PLAIN},
-    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm", STORED_PLAIN},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm", STORED_PLAIN},
-    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj", STORED_PLAIN},
-    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj", STORED_PLAIN},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj", STORED_PLAIN},
-    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate", STORED_PLAIN},
-    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.@.gate_proj", STORED_EXPERTS},
-    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.@.up_proj", STORED_EXPERTS},
-    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.@.down_proj", STORED_EXPERTS},
+    {"token_embd", "model.embed_tokens", STORED_PLAIN, NULL},
+    {"output_norm", "model.norm", STORED_NORM, NULL},
+    {"output", "lm_head", STORED_PLAIN, NULL},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm", STORED_NORM, NULL},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj", STORED_Q, NULL},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj", STORED_K, NULL},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj", STORED_PLAIN, NULL},
+    {"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj", STORED_PLAIN, "phi3"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj", STORED_PLAIN, NULL},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm", STORED_NORM, NULL},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm", STORED_NORM, NULL},
+    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm", STORED_NORM, NULL},
+    {"blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm", STORED_NORM, "gemma2"},
+    {"blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm", STORED_NORM, "gemma3"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm", STORED_NORM, NULL},
+    {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm", STORED_NORM, NULL},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj", STORED_PLAIN, NULL},
+    {"blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj", STORED_PLAIN, "phi3"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj", STORED_PLAIN, NULL},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj", STORED_PLAIN, NULL},
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate", STORED_PLAIN, NULL},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.@.gate_proj", STORED_EXPERTS, NULL},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.@.up_proj", STORED_EXPERTS, NULL},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.@.down_proj", STORED_EXPERTS, NULL},
 };
+/* clang-format on */
 
 typedef struct Renamer {
     const char *what;
     Config *config;
-    bool llama;
+    LgStr arch;
     TensorSet *out;
     LgError *err;
 } Renamer;
@@ -73,7 +84,7 @@ static bool match_stem(const char *pattern, LgStr stem, LgStr *layer) {
     return at == stem.len;
 }
 
-static const NameRow *find_row(LgStr name, LgStr *layer, LgStr *suffix) {
+static const NameRow *find_row(const Renamer *r, LgStr name, LgStr *layer, LgStr *suffix) {
     size_t dot = name.len;
     while (dot > 0 && name.ptr[dot - 1] != '.')
         dot--;
@@ -82,7 +93,8 @@ static const NameRow *find_row(LgStr name, LgStr *layer, LgStr *suffix) {
     *suffix = lg_str_sub(name, dot - 1, name.len);
     LgStr stem = lg_str_sub(name, 0, dot - 1);
     for (size_t i = 0; i < sizeof name_rows / sizeof name_rows[0]; i++)
-        if (match_stem(name_rows[i].gguf, stem, layer))
+        if ((!name_rows[i].gguf || lg_str_eq_c(r->arch, name_rows[i].gguf)) &&
+            match_stem(name_rows[i].name, stem, layer))
             return &name_rows[i];
     return NULL;
 }
@@ -148,7 +160,7 @@ static LgStatus add_experts(const Renamer *r, const NameRow *row, LgStr layer, L
 
 static LgStatus add_tensor(const Renamer *r, const Tensor *t, Buf *name) {
     LgStr layer, suffix;
-    const NameRow *row = find_row(t->name, &layer, &suffix);
+    const NameRow *row = find_row(r, t->name, &layer, &suffix);
     if (!row) {
         LgStatus status = LG_OK;
         if (lg_str_eq_c(t->name, "rope_freqs.weight") &&
@@ -159,7 +171,10 @@ static LgStatus add_tensor(const Renamer *r, const Tensor *t, Buf *name) {
     if (row->storage == STORED_EXPERTS)
         return add_experts(r, row, layer, suffix, t, name);
     Tensor renamed = *t;
-    if (r->llama && row->storage != STORED_PLAIN)
+    if (row->storage == STORED_NORM && lg_str_starts(r->arch, "gemma"))
+        renamed.added = 1;
+    bool heads = row->storage == STORED_Q || row->storage == STORED_K;
+    if (heads && lg_str_eq_c(r->arch, "llama"))
         LG_TRY(set_rope_heads(
             r, row->storage == STORED_Q ? "num_attention_heads" : "num_key_value_heads", &renamed));
     spell(row, layer, suffix, 0, name);
@@ -174,7 +189,7 @@ LgStatus gguf_model_tensors(const Gguf *g, const char *what, Config *config, Ten
     const TensorSet *stored = gguf_tensors(g);
     const ConfigValue *arch = gguf_get(g, "general.architecture");
     Renamer r = {.what = what, .config = config, .err = err, .out = tensor_set_create()};
-    r.llama = arch && arch->kind == CONFIG_STRING && lg_str_eq_c(arch->string, "llama");
+    r.arch = arch && arch->kind == CONFIG_STRING ? arch->string : LG_STR("");
     Buf name;
     buf_init(&name);
     LgStatus status = r.out ? LG_OK : lg_fail_memory(err);

@@ -46,6 +46,11 @@ const unsigned char *tensor_row(const Tensor *t, uint64_t row) {
     return t->data + row * row_bytes(t);
 }
 
+static void take_off(const Tensor *t, float *out, uint64_t elems) {
+    for (uint64_t i = 0; t->added != 0 && i < elems; i++)
+        out[i] -= t->added;
+}
+
 static void apply_scale(const Tensor *t, uint64_t row, float *out, uint64_t elems) {
     if (!t->scale)
         return;
@@ -62,6 +67,7 @@ void tensor_row_f32(const Tensor *t, uint64_t row, float *out) {
     if (!(t->rope_heads && t->rank == 1)) {
         info->to_f32(stored, out, (size_t)elems);
         apply_scale(t, row, out, elems);
+        take_off(t, out, elems);
         return;
     }
     assert(info->block_elems == 1); /* tensor_set's readers set rope_heads on no other vectors */

@@ -18,6 +18,7 @@ typedef struct Tensor {
     /* llama.cpp stores the rows of q and k of Llama models in another order; 0: stored as named,
      * otherwise the number of heads whose rows are interleaved. tensor_row undoes it. */
     uint32_t rope_heads;
+    float added; /* llama.cpp stores Gemma's norms with 1 added; tensor_row_f32 takes it off */
     /* f8: what element (r, c) is multiplied by is scale[r / scale_rows * scale_stride + c /
      * scale_columns]; scale_columns is a multiple of 128, or whole rows share one. NULL: 1. */
     const float *scale;

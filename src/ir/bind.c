@@ -393,7 +393,8 @@ static LgStatus tensors_equal(Binder *b, const Tensor *x, const Tensor *y, bool 
     for (int i = 0; i < x->rank; i++)
         if (x->shape[i] != y->shape[i])
             return LG_OK;
-    if (x->dtype == y->dtype && x->rope_heads == y->rope_heads && !x->scale && !y->scale) {
+    if (x->dtype == y->dtype && x->rope_heads == y->rope_heads && x->added == y->added &&
+        !x->scale && !y->scale) {
         *equal = x->bytes == y->bytes && memcmp(x->data, y->data, (size_t)x->bytes) == 0;
         return LG_OK;
     }

@@ -291,6 +291,114 @@ static void gguf_tensor_names_become_hugging_faces(void **state) {
     checkpoint_close(c);
 }
 
+/* Names that mean something else elsewhere, or nothing. */
+static const char *const other_names[][3] = {
+    {"gemma3", "blk.0.ffn_norm.weight", "model.layers.0.pre_feedforward_layernorm.weight"},
+    {"gemma2", "blk.0.ffn_norm.weight", "model.layers.0.pre_feedforward_layernorm.weight"},
+    {"gemma3", "blk.0.post_attention_norm.weight",
+     "model.layers.0.post_attention_layernorm.weight"},
+    {"gemma3", "blk.0.post_ffw_norm.weight", "model.layers.0.post_feedforward_layernorm.weight"},
+    {"gemma3", "blk.0.attn_q_norm.weight", "model.layers.0.self_attn.q_norm.weight"},
+    {"olmo2", "blk.0.post_attention_norm.weight", "model.layers.0.post_attention_layernorm.weight"},
+    {"olmo2", "blk.0.post_ffw_norm.weight", "model.layers.0.post_feedforward_layernorm.weight"},
+    {"phi3", "blk.0.attn_qkv.weight", "model.layers.0.self_attn.qkv_proj.weight"},
+    {"phi3", "blk.0.ffn_up.weight", "model.layers.0.mlp.gate_up_proj.weight"},
+    {"phi3", "blk.0.ffn_norm.weight", "model.layers.0.post_attention_layernorm.weight"},
+    {"phi3", "rope_factors_long.weight", "rope_factors_long.weight"}, /* nobody claims it */
+    {"llama", "blk.0.attn_qkv.weight", "blk.0.attn_qkv.weight"},
+    {"gemma3", "blk.0.ffn_up.weight", "model.layers.0.mlp.up_proj.weight"},
+};
+
+/* llama.cpp adds 1 to Gemma's norms; the checkpoint, and its page, have them without. */
+static void names_depend_on_the_architecture_and_gemmas_norms_lose_their_1(void **state) {
+    Folder *f = *state;
+    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++) {
+        const char *arch = other_names[i][0];
+        const float stored[8] = {1.5f, 1.0f, -0.25f};
+        float row[8];
+        GgufFile g;
+        begin_llama(&g, arch);
+        put_tensor(&g, other_names[i][1], 8, 0, 0, 0, stored, sizeof stored);
+        Checkpoint *c = open_gguf(f, &g);
+        tensor_row_f32(tensor(c, other_names[i][2]), 0, row);
+        float less = strstr(arch, "gemma") && strstr(other_names[i][1], "norm") ? 1.0f : 0.0f;
+        assert_true(row[0] == 1.5f - less && row[1] == 1.0f - less && row[2] == -0.25f - less);
+        checkpoint_close(c);
+    }
+}
+
+static void put_arch_int(GgufFile *g, const char *arch, const char *suffix, int64_t value) {
+    char key[64];
+    snprintf(key, sizeof key, "%s.%s", arch, suffix);
+    put_int(g, key, U32, value);
+}
+
+/* Sizes of which only the head's and the layers' matter here. */
+static void begin_gemma(GgufFile *g, const char *arch, int layers) {
+    gguf_begin(g);
+    put_string(g, "general.architecture", arch);
+    put_arch_int(g, arch, "block_count", layers);
+    put_arch_int(g, arch, "embedding_length", 64);
+    put_arch_int(g, arch, "attention.head_count", 4);
+    put_arch_int(g, arch, "attention.key_length", 32);
+    put_tensor(g, "token_embd.weight", 64, 5, 0, 0, NULL, 1280);
+}
+
+static void gemma_has_what_its_files_imply(void **state) {
+    Folder *f = *state;
+    static const struct {
+        const char *arch, *class_name;
+        int layers;
+        const char *scalar;
+    } rows[] = {{"gemma3", "[\"Gemma3ForCausalLM\"]", 26, "32"},
+                {"gemma3", "[\"Gemma3ForCausalLM\"]", 62, "16"}, /* 27B */
+                {"gemma2", "[\"Gemma2ForCausalLM\"]", 42, "32"},
+                {"gemma2", "[\"Gemma2ForCausalLM\"]", 46, "16"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        GgufFile g;
+        begin_gemma(&g, rows[i].arch, rows[i].layers);
+        put_arch_int(&g, rows[i].arch, "attention.sliding_window", 512);
+        put_arch_int(&g, rows[i].arch, "rope.freq_base_swa", 10000);
+        put_arch_int(&g, rows[i].arch, "final_logit_softcapping", 30);
+        Checkpoint *c = open_gguf(f, &g);
+        prints(c, "architectures", rows[i].class_name);
+        prints(c, "query_pre_attn_scalar", rows[i].scalar);
+        prints(c, "hidden_activation", "\"gelu_pytorch_tanh\"");
+        absent(c, "hidden_act");
+        prints(c, "sliding_window", "512");
+        prints(c, "rope_local_base_freq", "10000");
+        prints(c, "final_logit_softcapping", "30");
+        checkpoint_close(c);
+    }
+}
+
+/* Every n-th layer, or a flag for each; 0 is no window at all. */
+static void windows_of_layers_are_mapped(void **state) {
+    Folder *f = *state;
+    GgufFile g;
+    begin_gemma(&g, "gemma3", 26);
+    put_arch_int(&g, "gemma3", "attention.sliding_window_pattern", 4);
+    Checkpoint *c = open_gguf(f, &g);
+    prints(c, "sliding_window_pattern", "4");
+    absent(c, "layer_types");
+    checkpoint_close(c);
+    begin_gemma(&g, "olmo2", 2);
+    put_array(&g, "olmo2.attention.sliding_window_pattern", BOOL, 2);
+    put_le(&g.pairs, 1, 2);
+    c = open_gguf(f, &g);
+    prints(c, "layer_types", "[\"sliding_attention\", \"full_attention\"]");
+    absent(c, "olmo2.attention.sliding_window_pattern");
+    checkpoint_close(c);
+    begin_gemma(&g, "phi3", 2);
+    put_arch_int(&g, "phi3", "attention.sliding_window", 0);
+    put_arch_int(&g, "phi3", "rope.scaling.original_context_length", 4096);
+    c = open_gguf(f, &g);
+    absent(c, "sliding_window");
+    absent(c, "rope_scaling");
+    prints(c, "original_max_position_embeddings", "4096");
+    checkpoint_close(c);
+}
+
 static void rows_of_q_and_k_are_put_back_for_llama_only(void **state) {
     Folder *f = *state;
     for (int llama = 0; llama < 2; llama++) {
@@ -585,6 +693,9 @@ int main(void) {
         IN_FOLDER(rope_scaling_of_the_metadata_is_mapped),
         IN_FOLDER(a_key_that_is_a_list_stays_one),
         IN_FOLDER(gguf_tensor_names_become_hugging_faces),
+        IN_FOLDER(names_depend_on_the_architecture_and_gemmas_norms_lose_their_1),
+        IN_FOLDER(gemma_has_what_its_files_imply),
+        IN_FOLDER(windows_of_layers_are_mapped),
         IN_FOLDER(rows_of_q_and_k_are_put_back_for_llama_only),
         IN_FOLDER(rows_that_are_no_whole_heads_are_refused),
         IN_FOLDER(stacked_experts_come_one_by_one),
