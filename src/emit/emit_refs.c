@@ -83,8 +83,12 @@ int64_t emit_rows_scratch(const Emit *e, const Launch *l) {
     return r.scratch + r.choice;
 }
 
-/* A second name for the same value may alias the first. */
+/* A second name for the same value may alias the first, and so may two values in one place. */
 static bool alone(const RowsEmit *r, int k) {
+    const Plan *plan = r->e->plan;
+    if (plan->before_output >= 0 &&
+        (r->refs[k].tensor == plan->output || r->refs[k].tensor == plan->before_output))
+        return false;
     for (int m = 0; m < r->ref_count; m++)
         if (m != k && r->refs[m].tensor == r->refs[k].tensor && !r->refs[m].table)
             return false;

@@ -84,7 +84,9 @@ typedef struct Plan {
     Launch *launches;          /* in order; those of the layer block are [layer_begin, layer_end) */
     int launch_count;
     int layer_begin, layer_end;
-    int output; /* the tensor that the step returns */
+    int output;        /* the tensor that the step returns */
+    int before_output; /* the value that lies in the output's place until the output's statement
+                          changes it there, element by element; -1: none */
     /* Indexed products: most choices of a row, and most experts; 0: there are none. */
     uint64_t sort_slots, sort_experts;
     char digest[65];

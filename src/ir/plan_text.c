@@ -130,6 +130,9 @@ static void print_tables(const Plan *plan, Buf *out) {
         buf_printf(out, "  %.*s: at %llu, %llu elements\n", LG_STR_ARG(name_of(plan, b->tensor)),
                    (unsigned long long)b->offset_row, (unsigned long long)b->row_elems);
     }
+    if (plan->before_output >= 0)
+        buf_printf(out, "  %.*s: in the output's place\n",
+                   LG_STR_ARG(name_of(plan, plan->before_output)));
     buf_printf(out, "states %llu bytes a page and layer\n",
                (unsigned long long)plan->layer_page_bytes);
     for (int k = 0; k < plan->state_count; k++) {

@@ -21,7 +21,7 @@ static void value_bytes(Cost *c, int tensor) {
     const PlanBuffer *b = plan_buffer(c->plan, tensor);
     if (b)
         c->values += b->row_elems * 4 * (b->row_dim < 0 ? 1 : c->rows);
-    else if (tensor == c->plan->output)
+    else if (tensor == c->plan->output || tensor == c->plan->before_output)
         c->values +=
             match_stride(c->plan->program, &c->plan->program->tensors[tensor], 1) * 4 * c->rows;
 }

@@ -25,7 +25,7 @@ static Life *life_of(Lives *l, int tensor) {
 static void touch(Lives *l, int tensor) {
     const LangTensor *t = &l->pass->p->tensors[tensor];
     const Plan *plan = l->pass->plan;
-    if (t->kind != LANG_VALUE)
+    if (t->kind != LANG_VALUE || tensor == plan->before_output)
         return;
     Life *life = life_of(l, tensor);
     if (!life) {
@@ -58,6 +58,55 @@ static void touch_stage(Lives *l, const Stage *s) {
     stage_reads(l->pass->p, s, touch_read, l);
 }
 
+typedef struct InPlace {
+    const LangProgram *p;
+    const Stage *output;
+    int candidate; /* -1: none so far */
+    bool good;
+} InPlace;
+
+static bool stored_f32(const Pass *pass, const LangTensor *t) {
+    return t->dtype_written ? t->dtype == LANG_F32 : pass->o->store_f32;
+}
+
+/* A read of a value that has the output's shape, at the output's own element. */
+static void in_place_read(void *user, int tensor, const LangExpr *ref) {
+    InPlace *x = user;
+    const LangTarget *y = &x->output->stmt->targets[0];
+    const LangTensor *t = &x->p->tensors[tensor], *out = &x->p->tensors[y->tensor];
+    if (t->kind != LANG_VALUE || t->rank != out->rank)
+        return;
+    bool same = ref && ref->tensor == tensor && (x->candidate < 0 || x->candidate == tensor);
+    for (int k = 0; same && k < t->rank; k++)
+        same = t->dims[k] == out->dims[k] && match_index_equal(&ref->indexes[k], &y->indexes[k]);
+    x->candidate = tensor;
+    x->good &= same;
+}
+
+/* logits = f(z), where z is wide (a vocabulary) and nothing else reads it: z needs no place of its
+ * own. */
+static int find_before_output(const Pass *pass) {
+    InPlace x = {.p = pass->p, .candidate = -1, .good = true};
+    int writers = 0;
+    for (int k = 0; k < pass->stage_count; k++)
+        if (stage_writes_tensor(&pass->stages[k], pass->plan->output)) {
+            x.output = &pass->stages[k];
+            writers++;
+        }
+    if (writers != 1 || pass->o->keep_values || x.output->op != STAGE_MAP || x.output->site >= 0)
+        return -1;
+    stage_reads(pass->p, x.output, in_place_read, &x);
+    if (!x.good || x.candidate < 0 || pass->p->tensors[x.candidate].in_layer ||
+        !stored_f32(pass, &pass->p->tensors[x.candidate]) ||
+        !stored_f32(pass, &pass->p->tensors[pass->plan->output]))
+        return -1;
+    for (int k = 0; k < pass->stage_count; k++)
+        if (&pass->stages[k] != x.output &&
+            stage_reads_tensor(pass->p, &pass->stages[k], x.candidate))
+            return -1;
+    return x.candidate;
+}
+
 #define BUFFER_ALIGN 64u
 
 static uint64_t place(const Plan *plan, const Life *lives, int n, uint64_t bytes, bool share) {
@@ -87,6 +136,7 @@ LgStatus pass_memory(Pass *pass) {
     plan->buffers = ARENA_ARRAY(pass->arena, PlanBuffer, (size_t)p->tensor_count + 1);
     if (!l.lives || !plan->buffers)
         return lg_fail_memory(pass->err);
+    plan->before_output = find_before_output(pass);
     for (l.launch = 0; l.launch < plan->launch_count; l.launch++)
         for (int k = 0; k < plan->launches[l.launch].stage_count; k++)
             touch_stage(&l, plan->launches[l.launch].stages[k]);

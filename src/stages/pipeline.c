@@ -77,6 +77,7 @@ LgStatus plan_build(const LangProgram *p, const PlanOptions *options, Arena *are
     plan->backend = backend;
     plan->store_f32 = options->store_f32;
     plan->output = find_output(p);
+    plan->before_output = -1;
     if (plan->output < 0)
         return lg_fail(err, LG_BAD_INPUT, 0, "%.*s: cannot compile: no statement is an output",
                        LG_STR_ARG(p->file));
