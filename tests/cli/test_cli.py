@@ -11,6 +11,7 @@ import unittest
 EXE, DATA = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 QWEN = os.path.join(DATA, "tiny/models/tiny-qwen3")
 LLAMA = os.path.join(DATA, "tiny/models/tiny-llama")
+MOE = os.path.join(DATA, "tiny/models/tiny-qwen3-moe")
 ADAPTERS = os.path.join(DATA, "tiny/adapters/tiny-qwen3")
 CACHE = tempfile.mkdtemp()
 
@@ -69,14 +70,13 @@ class Run(unittest.TestCase):
         s = run_json(QWEN, "--ids", ids_text(ids), "-n", 16, "--store", "f32", "--adapter", f"en={ADAPTERS}/en-r8-all", "--use", "en:0")["sequences"][0]
         self.assertEqual(s["ids"], g["greedy"]["ids"][:16])
 
-    def test_bits_do_not_depend_on_company_threads_or_chunks(self):
-        load = [x for n in ("en-r8-all", "dora-r8", "json-r4-qv", "r1") for x in ("--adapter", f"{n}={ADAPTERS}/{n}")]
+    def hold_bits(self, model, folder, names, sets):
+        load = [x for n in names for x in ("--adapter", f"{n}={folder}/{n}")]
         prompts = [golden("tiny-qwen3", "base", p)[0] for p in ("p5", "p64", "p255", "p1", "pchat", "p64")]
-        sets = [[], [("en-r8-all", 1)], [("dora-r8", 1)], [("json-r4-qv", 0.5), ("en-r8-all", 1.5)], [("r1", 1)], []]
         lines = [dict(ids=p, n=12, adapters=[dict(name=n, scale=s) for n, s in u]) for p, u in zip(prompts, sets)]
 
         def digests(order, *args):
-            out = run_json(QWEN, "--batch", batch_file([lines[i] for i in order]), "--digest", *load, *args)
+            out = run_json(model, "--batch", batch_file([lines[i] for i in order]), "--digest", *load, *args)
             return {i: s["logits_sha256"] for i, s in zip(order, out["sequences"])}
         for level in ("generic", "avx2") if "avx2" in open("/proc/cpuinfo").read() else ("generic",):
             whole = digests(range(6), "--level", level)
@@ -85,6 +85,21 @@ class Run(unittest.TestCase):
                 self.assertEqual(digests(list(order), "--level", level, *more), whole, f"{level} {list(order)} {more}")
             for i in range(6):
                 self.assertEqual(digests([i], "--level", level)[i], whole[i], f"request {i} alone at {level}")
+
+    def test_bits_do_not_depend_on_company_threads_or_chunks(self):
+        self.hold_bits(QWEN, ADAPTERS, ("en-r8-all", "dora-r8", "json-r4-qv", "r1"),
+                       [[], [("en-r8-all", 1)], [("dora-r8", 1)], [("json-r4-qv", 0.5), ("en-r8-all", 1.5)], [("r1", 1)], []])
+
+    def test_bits_of_experts_and_their_adapters_do_not_either(self):
+        experts, attn, router = "experts-perexpert-r4", "attn-r8", "router-r4"
+        self.hold_bits(MOE, os.path.join(DATA, "tiny/adapters/tiny-qwen3-moe"), (experts, attn, router),
+                       [[(experts, 1)], [(experts, 0.5), (attn, 1)], [], [(router, 1)], [(attn, 1)], [(router, 1), (experts, -1)]])
+
+    def test_an_adapter_of_experts_answers_as_the_references(self):
+        ids, g = golden("tiny-qwen3-moe", "experts-perexpert-r4", "p64")
+        load = f"x={DATA}/tiny/adapters/tiny-qwen3-moe/experts-perexpert-r4"
+        out = run_json(MOE, "--ids", ids_text(ids), "-n", 48, "--store", "f32", "--adapter", load)
+        self.assertEqual(out["sequences"][0]["ids"], g["greedy"]["ids"])
 
     def test_text_goes_to_stdout_and_provenance_to_stderr(self):
         r = ligature("run", QWEN, "-p", "def main(", "-n", 8, "--greedy")
