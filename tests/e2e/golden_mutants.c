@@ -7,9 +7,12 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+
 #include "tests/e2e/golden.h"
 
 #define TINY LG_TEST_DATA "/tiny"
+#define MADE LG_TEST_DATA "/made"
 #define QWEN3 "tiny-qwen3"
 #define F32_LIMIT 2e-3
 #define SURE_MARGIN 0.5
@@ -130,10 +133,71 @@ static void goldens_see_swapped_weights(void **state) {
     }
 }
 
+/* What is of one architecture alone: windows, kinds of layers, norms, caps, scalings. */
+typedef struct PageMutant {
+    const char *model, *find, *put;
+} PageMutant;
+
+static const PageMutant page_mutants[] = {
+    {"mistral", "sliding_window or S", "sliding_window + 1"},
+    {"mistral", "sliding_window or S", "sliding_window - 1"},
+    {"qwen2-window", "if local[l] == 1 then sliding_window",
+     "if local[l] == 0 then sliding_window"},
+    {"qwen2-window", ":= v[t,g,d]", ":= v[t,g,d] - bv[g,d]"},
+    {"gemma3", "if local[l] == 1 then rope_local", "if local[l] == 0 then rope_local"},
+    {"gemma3", "then 1 else rope_scaling.factor or 1", "then 2 else rope_scaling.factor or 1"},
+    {"gemma3", "if local[l] == 1 then sliding_window", "if local[l] == 0 then sliding_window"},
+    {"gemma3", "(1 + gp[i])", "gp[i]"},
+    {"gemma3", "* sqrt(E)", "* sqrt(F)"},
+    {"gemma3", "rsqrt(span)", "rsqrt(span + 1)"},
+    {"gemma3", "gelu_tanh(fg[t,f])", "silu(fg[t,f])"},
+    {"gemma3", "z[n,v] / final_logit_softcapping", "z[n,v] / (1 + final_logit_softcapping)"},
+    {"gemma2", "* tanh((sum c,r:", "* tanh(2 * (sum c,r:"},
+    {"gemma2", "if local[l] == 1 then sliding_window", "if local[l] == 0 then sliding_window"},
+    {"llama-linear", "freq[r] / factor", "freq[r]"},
+    {"llama-yarn", "temper ^ 2", "temper"},
+    {"llama-yarn", "(end - r) / (end - first)", "(end - r) / (end - first + 1)"},
+    {"phi3", "- (1 - second[d])", "+ (1 - second[d])"},
+    {"phi3", "max(2 * R - d, 0)", "max(2 * R + 2 - d, 0)"},
+    {"phi3", "silu(fg[t,f]) * fu[t,f]", "silu(fu[t,f]) * fg[t,f]"},
+    {"olmo2", "mean h,u,a,b: q[t,h,u,a,b]^2", "mean a,b: q[t,g,m,a,b]^2"},
+    {"olmo2", "(mean j: fd[t,j]^2)", "(mean j: ao[t,j]^2)"},
+};
+
+static void goldens_see_what_is_of_one_architecture(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof page_mutants / sizeof page_mutants[0]; i++) {
+        const PageMutant *x = &page_mutants[i];
+        char model[600], goldens[600];
+        snprintf(model, sizeof model, MADE "/models/%s", x->model);
+        snprintf(goldens, sizeof goldens, MADE "/goldens/%s/base", x->model);
+        const GoldenCase c = {.name = "mutant",
+                              .model = model,
+                              .goldens = goldens,
+                              .prompts = MADE "/goldens/prompts.json",
+                              .only = {"p100"},
+                              .quiet = true,
+                              .last_limit = F32_LIMIT,
+                              .sure_margin = SURE_MARGIN};
+        for (int wrong = 0; wrong < 2; wrong++) {
+            GoldenModel m;
+            LgError err = {0};
+            if (golden_model_open_mutant(model, wrong ? x->find : NULL, x->put, &m, &err) != LG_OK)
+                fail_msg("%s: %s", x->model, err.message);
+            GoldenCount n = run(&m, &c, true);
+            if ((n.last_diff > F32_LIMIT) != (wrong == 1))
+                fail_msg("%s, %s: last logits are off by %g", x->model, wrong ? x->put : "right",
+                         n.last_diff);
+            golden_model_close(&m);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(goldens_hold_the_right_page),
         cmocka_unit_test(goldens_see_a_wrong_page),
+        cmocka_unit_test(goldens_see_what_is_of_one_architecture),
         cmocka_unit_test(goldens_see_a_wrong_adapter),
         cmocka_unit_test(goldens_see_swapped_weights),
     };
