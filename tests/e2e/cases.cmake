@@ -27,6 +27,13 @@ target_compile_definitions(e2e_golden_mutants PRIVATE LG_TEST_DATA="${CMAKE_SOUR
 add_test(NAME e2e.golden_mutants COMMAND e2e_golden_mutants)
 set_tests_properties(e2e.golden_mutants PROPERTIES LABELS "e2e" TIMEOUT 300)
 
+add_executable(e2e_touched tests/e2e/touched.c tests/e2e/random_model.c)
+target_link_libraries(e2e_touched PRIVATE lg_backend PkgConfig::CMOCKA)
+target_include_directories(e2e_touched PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(e2e_touched PRIVATE LG_TEST_CACHE="${CMAKE_BINARY_DIR}/test-programs")
+add_test(NAME e2e.touched COMMAND e2e_touched)
+set_tests_properties(e2e.touched PROPERTIES LABELS "e2e" TIMEOUT 120)
+
 add_executable(e2e_differential tests/e2e/differential.c tests/e2e/reading.c tests/e2e/random_model.c)
 target_link_libraries(e2e_differential PRIVATE lg_backend PkgConfig::CMOCKA)
 target_include_directories(e2e_differential PRIVATE ${CMAKE_SOURCE_DIR})
