@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "formats/gguf_model.h"
+#include "formats/hf_quantization.h"
 #include "formats/safetensors.h"
 
 #define CONFIG_BYTES_MAX (16u << 20)
@@ -43,22 +44,24 @@ void checkpoint_close(Checkpoint *c) {
     lg_free(c);
 }
 
-static LgStatus read_config(Checkpoint *c, const char *path, LgError *err) {
+static LgStatus read_config(Checkpoint *c, const char *path, HfQuantization *q, LgError *err) {
     Buf text;
     buf_init(&text);
     LgStatus status = file_read(path, CONFIG_BYTES_MAX, &text, err);
     if (status == LG_OK)
         status = hf_config_parse(buf_view(&text), path, c->config, err);
+    if (status == LG_OK)
+        status = hf_quantization_claim(c->config, path, q, err);
     buf_clear(&text);
     return status;
 }
 
-static LgStatus read_dir_config(Checkpoint *c, LgError *err) {
+static LgStatus read_dir_config(Checkpoint *c, HfQuantization *q, LgError *err) {
     Buf path;
     buf_init(&path);
     LgStatus status = file_inside(c->path, LG_STR("config.json"), &path, err);
     if (status == LG_OK)
-        status = read_config(c, path.data, err);
+        status = read_config(c, path.data, q, err);
     else if (status == LG_NOT_FOUND)
         lg_fail(err, status, 0,
                 "\"%s\" has no config.json; a folder with config.json and model.safetensors, or a "
@@ -69,10 +72,12 @@ static LgStatus read_dir_config(Checkpoint *c, LgError *err) {
 }
 
 static LgStatus open_dir(Checkpoint *c, bool tensors, LgError *err) {
-    LG_TRY(read_dir_config(c, err));
+    HfQuantization q;
+    LG_TRY(read_dir_config(c, &q, err));
     if (!tensors)
         return LG_OK;
-    return safetensors_open(c->path, "model", &c->tensors, err);
+    LG_TRY(safetensors_open(c->path, "model", &c->tensors, err));
+    return hf_quantization_join(c->tensors, &q, c->path, err);
 }
 
 static LgStatus open_gguf(Checkpoint *c, bool tensors, LgError *err) {
@@ -94,8 +99,9 @@ static LgStatus open_any(Checkpoint *c, bool tensors, LgError *err) {
     if (!file_exists(c->path))
         return lg_fail(err, LG_NOT_FOUND, 0,
                        "\"%s\" does not exist; a folder or a .gguf file is expected", c->path);
+    HfQuantization q;
     if (!tensors)
-        return read_config(c, c->path, err);
+        return read_config(c, c->path, &q, err);
     return lg_fail(err, LG_BAD_INPUT, 0,
                    "\"%s\" is no model: a folder with config.json and model.safetensors, or a "
                    ".gguf file, is expected",

@@ -180,6 +180,21 @@ LgStatus tensor_set_add(TensorSet *s, const char *what, const Tensor *t, LgError
     return LG_OK;
 }
 
+LgStatus tensor_set_drop(TensorSet *s, const bool *drop, LgError *err) {
+    size_t kept = 0;
+    for (size_t i = 0; i < s->count; i++)
+        if (!drop[i])
+            s->items[kept++] = s->items[i];
+    if (kept == s->count)
+        return LG_OK;
+    s->count = kept;
+    map_clear(&s->by_name);
+    for (size_t i = 0; i < kept; i++)
+        if (!map_set(&s->by_name, s->items[i].name, i))
+            return lg_fail_memory(err);
+    return LG_OK;
+}
+
 LgStatus tensor_set_adopt(TensorSet *s, FileMap *file, LgError *err) {
     if (s->file_count == s->file_cap) {
         size_t cap = s->file_cap ? s->file_cap * 2 : 4;

@@ -25,6 +25,9 @@ TensorSet *tensor_set_create(void); /* NULL: allocation failed */
  * messages. */
 LgStatus tensor_set_add(TensorSet *s, const char *what, const Tensor *t, LgError *err);
 
+/* Takes those tensors out that drop[index] says. */
+LgStatus tensor_set_drop(TensorSet *s, const bool *drop, LgError *err);
+
 /* Takes over the mapping, also on failure. */
 LgStatus tensor_set_adopt(TensorSet *s, FileMap *file, LgError *err);
 
