@@ -3,7 +3,8 @@
 test_examples.py LIGATURE ROOT [GGUF]
 
 Names that stand for a reader's own files: MODEL (a folder), model.gguf, DIR, DIR_A, DIR_B and path/to/adapter (adapters of that model),
-requests.jsonl, my.lg. A command that starts with anything but the program must be in ELSEWHERE, with the test that runs it."""
+requests.jsonl, my.lg. `console` blocks are a command and what it prints, with … for what is left out; in docs/models.md they and the `diff`
+blocks, which change my.lg step by step, are one story: it begins with a copy of qwen3.lg and ends with olmo2.lg. A command that starts with anything but the program must be in ELSEWHERE, with the test that runs it."""
 import glob
 import json
 import os
@@ -83,6 +84,34 @@ class Examples(unittest.TestCase):
                     self.assertIn(plain(line), shipped, os.path.basename(page))
                     checked += 1
         self.assertGreater(checked, 3)
+
+
+    def test_the_guide_makes_a_page(self):
+        made = os.path.join(ROOT, "tests/data/made")
+        steps = re.findall(r"^```(diff|console)\n(.*?)^```", text(os.path.join(ROOT, "docs/models.md")), re.M | re.S)
+        self.assertGreater(len([kind for kind, _ in steps if kind == "console"]), 6)
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "my.lg")
+            shutil.copy(os.path.join(ROOT, "models/qwen3.lg"), page)
+            os.symlink(os.path.join(made, "models/olmo2"), os.path.join(folder, "OLMO2"))
+            os.symlink(os.path.join(made, "adapters/olmo2/r4-all"), os.path.join(folder, "OLMO2_ADAPTER"))
+            env = dict(os.environ, LIGATURE_CACHE=os.path.join(folder, "cache"))
+            for kind, block in steps:
+                lines = block.splitlines()
+                if kind == "diff":
+                    old = "".join(line[1:] + "\n" for line in lines if line[0] in " -")
+                    new = "".join(line[1:] + "\n" for line in lines if line[0] in " +")
+                    was = text(page)
+                    self.assertEqual(was.count(old), 1, block)
+                    with open(page, "w") as f:
+                        f.write(was.replace(old, new))
+                    continue
+                with self.subTest(command=lines[0]):
+                    words = shlex.split(lines[0].removeprefix("$ "))
+                    r = subprocess.run([EXE, *words[1:]], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+                    shown = "\n".join(lines[1:])
+                    self.assertRegex(r.stdout + r.stderr, "(?s)" + ".*".join(re.escape(part.strip("\n")) for part in shown.split("…")))
+            self.assertEqual(text(page), text(os.path.join(ROOT, "models/olmo2.lg")))
 
 
 unittest.main(argv=sys.argv[:1])
