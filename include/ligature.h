@@ -75,7 +75,7 @@ typedef struct LgEngineOptions {
     const char
         *program; /* FILE.lg or FILE.so; NULL: the page that serves the checkpoint's architecture */
     const char *backend;  /* "cpu" (NULL) or "interp", the reference interpreter */
-    const char *level;    /* CPU feature level: NULL: the best of this machine; "generic", "avx2" */
+    const char *level;    /* CPU feature level: NULL: the best of this machine; "generic", "avx2", "avx512" */
     const char *compiler; /* C compiler for CPU programs; NULL: "cc" */
     const char *cache_dir; /* compiled programs; NULL: not kept, and compiled at every start */
     bool require_cache; /* fail, naming what differs, where the compiled program is not in the cache

@@ -24,7 +24,10 @@
 
 /* Rows of a register tile over unpacked weights, and up to how many rows codes are unpacked in
  * registers. */
-#ifdef LGP_LEVEL_AVX2
+#if defined LGP_LEVEL_AVX512
+#define LGP_MM_TILE 12
+#define LGP_MM_FUSED 8
+#elif defined LGP_LEVEL_AVX2
 #define LGP_MM_TILE 6
 #define LGP_MM_FUSED 4
 #else
@@ -128,49 +131,32 @@ LGP_INLINE int32_t lgp_mm_block_bytes(int format) {
 
 /* The weights of k = 8 group + j of a block, as the formula's factors (Q4: code * 16^j but for j =
  * 7). */
-LGP_INLINE void lgp_mm_weights(int format, const unsigned char *block, int group, int j, LgpF8 *lo,
-                               LgpF8 *hi) {
+LGP_INLINE LgpF16 lgp_mm_weights(int format, const unsigned char *block, int group, int j) {
     int k = 8 * group + j;
-    if (format == LGP_Q4) {
-        const unsigned char *words = block + LGP_PANEL * 4 + group * 64;
-        LgpI8 a = lgp_i8_load(words), b = lgp_i8_load(words + 32);
-        if (j == 7) {
-            *lo = lgp_i8_float(lgp_i8_shr(a, 28));
-            *hi = lgp_i8_float(lgp_i8_shr(b, 28));
-        } else {
-            LgpI8 mask = lgp_i8_set(15u << (4 * (j & 7)));
-            *lo = lgp_i8_float(lgp_i8_and(a, mask));
-            *hi = lgp_i8_float(lgp_i8_and(b, mask));
-        }
-    } else if (format == LGP_Q8) {
-        *lo = lgp_f8_load_s8(block + LGP_PANEL * 2 + k * LGP_PANEL);
-        *hi = lgp_f8_load_s8(block + LGP_PANEL * 2 + k * LGP_PANEL + 8);
-    } else if (format == LGP_BF16) {
-        lgp_f8_load_bf16_pair(block + k * LGP_PANEL * 2, lo, hi);
-    } else if (format == LGP_F16) {
-        *lo = lgp_f8_load_f16(block + k * LGP_PANEL * 2);
-        *hi = lgp_f8_load_f16(block + k * LGP_PANEL * 2 + 16);
-    } else {
-        *lo = lgp_f8_load((const float *)(const void *)block + k * LGP_PANEL);
-        *hi = lgp_f8_load((const float *)(const void *)block + k * LGP_PANEL + 8);
-    }
+    if (format == LGP_Q4)
+        return lgp_f16_nibbles(block + LGP_PANEL * 4 + group * 64, j);
+    if (format == LGP_Q8)
+        return lgp_f16_load_s8(block + LGP_PANEL * 2 + k * LGP_PANEL);
+    if (format == LGP_BF16)
+        return lgp_f16_load_bf16(block + k * LGP_PANEL * 2);
+    if (format == LGP_F16)
+        return lgp_f16_load_f16(block + k * LGP_PANEL * 2);
+    return lgp_f16_load((const float *)(const void *)block + k * LGP_PANEL);
 }
 
 /* acc = what the formula makes of acc, the block's p and, for Q4, the sum of its x. */
-LGP_INLINE LgpF8 lgp_mm_join(int format, LgpF8 acc, LgpF8 p, LgpF8 d, LgpF8 m, LgpF8 sum) {
+LGP_INLINE LgpF16 lgp_mm_join(int format, LgpF16 acc, LgpF16 p, LgpF16 d, LgpF16 m, LgpF16 sum) {
     if (format == LGP_Q4)
-        return lgp_f8_fma(m, sum, lgp_f8_fma(d, p, acc));
+        return lgp_f16_fma(m, sum, lgp_f16_fma(d, p, acc));
     if (format == LGP_Q8)
-        return lgp_f8_fma(d, p, acc);
-    return lgp_f8_add(acc, p);
+        return lgp_f16_fma(d, p, acc);
+    return lgp_f16_add(acc, p);
 }
 
-LGP_INLINE void lgp_mm_scales(int format, const unsigned char *block, LgpF8 d[2], LgpF8 m[2]) {
+LGP_INLINE void lgp_mm_scales(int format, const unsigned char *block, LgpF16 *d, LgpF16 *m) {
     int quantised = format == LGP_Q4 || format == LGP_Q8;
-    for (int h = 0; h < 2; h++) {
-        d[h] = quantised ? lgp_f8_load_f16(block + 16 * h) : lgp_f8_zero();
-        m[h] = format == LGP_Q4 ? lgp_f8_load_f16(block + 32 + 16 * h) : lgp_f8_zero();
-    }
+    *d = quantised ? lgp_f16_load_f16(block) : lgp_f16_zero();
+    *m = format == LGP_Q4 ? lgp_f16_load_f16(block + 2 * LGP_PANEL) : lgp_f16_zero();
 }
 
 /* How far ahead of their use weights are asked for: some memory latency at the rate that one row
@@ -185,78 +171,72 @@ LGP_INLINE void lgp_mm_fetch(const unsigned char *w, int32_t bytes) {
         __builtin_prefetch(w + i, 0, 3);
 }
 
-/* Few rows: `blocks` whole blocks side by side, codes unpacked in registers. acc: [rows][2]. */
+/* Few rows: `blocks` whole blocks side by side, codes unpacked in registers. */
 LGP_INLINE void lgp_mm_fused_blocks(int format, int rows, int blocks, const LgpMm *t,
-                                    const unsigned char *w, int32_t at, LgpF8 acc[][2]) {
+                                    const unsigned char *w, int32_t at, LgpF16 *acc) {
     const int32_t bytes = lgp_mm_block_bytes(format);
-    LgpF8 p[2 * LGP_MM_FUSED][2];
+    LgpF16 p[LGP_MM_FUSED > 4 ? LGP_MM_FUSED : 4];
 #pragma GCC unroll 8
     for (int i = 0; i < rows * blocks; i++)
-        p[i][0] = p[i][1] = lgp_f8_zero();
+        p[i] = lgp_f16_zero();
     lgp_mm_fetch(w + lgp_mm_ahead(format), blocks * bytes);
 #pragma GCC unroll 1
     for (int group = 0; group < LGP_BLOCK / 8; group++) {
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) {
-#pragma GCC unroll 2
-            for (int b = 0; b < blocks; b++) {
-                LgpF8 lo, hi;
-                lgp_mm_weights(format, w + b * bytes, group, j, &lo, &hi);
 #pragma GCC unroll 4
+            for (int b = 0; b < blocks; b++) {
+                LgpF16 weights = lgp_mm_weights(format, w + b * bytes, group, j);
+#pragma GCC unroll 8
                 for (int r = 0; r < rows; r++) {
-                    LgpF8 x =
-                        lgp_f8_set(t->x[r * t->x_stride + (at + b) * LGP_BLOCK + 8 * group + j]);
-                    p[b * rows + r][0] = lgp_f8_fma(lo, x, p[b * rows + r][0]);
-                    p[b * rows + r][1] = lgp_f8_fma(hi, x, p[b * rows + r][1]);
+                    LgpF16 x =
+                        lgp_f16_set(t->x[r * t->x_stride + (at + b) * LGP_BLOCK + 8 * group + j]);
+                    p[b * rows + r] = lgp_f16_fma(weights, x, p[b * rows + r]);
                 }
             }
         }
     }
-#pragma GCC unroll 2
-    for (int b = 0; b < blocks; b++) {
-        LgpF8 d[2], m[2];
-        lgp_mm_scales(format, w + b * bytes, d, m);
 #pragma GCC unroll 4
+    for (int b = 0; b < blocks; b++) {
+        LgpF16 d, m;
+        lgp_mm_scales(format, w + b * bytes, &d, &m);
+#pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            LgpF8 sum = format == LGP_Q4 ? lgp_f8_set(t->sums[(at + b) * rows + r]) : lgp_f8_zero();
-            acc[r][0] = lgp_mm_join(format, acc[r][0], p[b * rows + r][0], d[0], m[0], sum);
-            acc[r][1] = lgp_mm_join(format, acc[r][1], p[b * rows + r][1], d[1], m[1], sum);
+            LgpF16 sum =
+                format == LGP_Q4 ? lgp_f16_set(t->sums[(at + b) * rows + r]) : lgp_f16_zero();
+            acc[r] = lgp_mm_join(format, acc[r], p[b * rows + r], d, m, sum);
         }
     }
 }
 
 /* The last block of a k that is no multiple of 32 (never a quantised one). */
 LGP_INLINE void lgp_mm_tail(int format, int rows, const LgpMm *t, const unsigned char *w,
-                            int32_t at, LgpF8 acc[][2]) {
-    LgpF8 p[LGP_MM_TILE][2];
+                            int32_t at, LgpF16 *acc) {
+    LgpF16 p[LGP_MM_FUSED];
     int32_t left = t->k - at * LGP_BLOCK;
-#pragma GCC unroll 6
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
-        p[r][0] = p[r][1] = lgp_f8_zero();
+        p[r] = lgp_f16_zero();
     for (int32_t k = 0; k < left; k++) {
-        LgpF8 lo, hi;
-        lgp_mm_weights(format, w, 0, k, &lo, &hi);
-#pragma GCC unroll 6
+        LgpF16 weights = lgp_mm_weights(format, w, 0, k);
+#pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            LgpF8 x = lgp_f8_set(t->x[r * t->x_stride + at * LGP_BLOCK + k]);
-            p[r][0] = lgp_f8_fma(lo, x, p[r][0]);
-            p[r][1] = lgp_f8_fma(hi, x, p[r][1]);
+            LgpF16 x = lgp_f16_set(t->x[r * t->x_stride + at * LGP_BLOCK + k]);
+            p[r] = lgp_f16_fma(weights, x, p[r]);
         }
     }
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++) {
-        acc[r][0] = lgp_f8_add(acc[r][0], p[r][0]);
-        acc[r][1] = lgp_f8_add(acc[r][1], p[r][1]);
-    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+        acc[r] = lgp_f16_add(acc[r], p[r]);
 }
 
 LGP_INLINE void lgp_mm_fused(int format, int rows, int blocks, const LgpMm *t,
                              const unsigned char *w) {
     const int32_t bytes = lgp_mm_block_bytes(format), whole = t->k / LGP_BLOCK;
-    LgpF8 acc[LGP_MM_FUSED][2];
-#pragma GCC unroll 4
+    LgpF16 acc[LGP_MM_FUSED];
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
-        acc[r][0] = acc[r][1] = lgp_f8_zero();
+        acc[r] = lgp_f16_zero();
     int32_t at = 0;
     for (; at + blocks <= whole; at += blocks, w += (int64_t)blocks * bytes)
         lgp_mm_fused_blocks(format, rows, blocks, t, w, at, acc);
@@ -265,65 +245,49 @@ LGP_INLINE void lgp_mm_fused(int format, int rows, int blocks, const LgpMm *t,
             lgp_mm_fused_blocks(format, rows, 1, t, w, at, acc);
     if (format != LGP_Q4 && format != LGP_Q8 && t->k > whole * LGP_BLOCK)
         lgp_mm_tail(format, rows, t, w, whole, acc);
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
-        lgp_f8_store(t->acc + r * LGP_PANEL, acc[r][0]);
-        lgp_f8_store(t->acc + r * LGP_PANEL + 8, acc[r][1]);
-    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+        lgp_f16_store(t->acc + r * LGP_PANEL, acc[r]);
 }
 
 /* Many rows: one register tile of rows over a block of weights that lies unpacked in f32. sums: of
  * these rows. Nothing is stored before all is computed, so that the compiler need not think that
  * stores change what is read. */
 LGP_INLINE void lgp_mm_tile(int format, int rows, const float *x, int64_t x_stride,
-                            const float *tile, float *acc, const float *sums, const LgpF8 d[2],
-                            const LgpF8 m[2]) {
-    LgpF8 p[LGP_MM_TILE][2];
-#pragma GCC unroll 6
+                            const float *tile, float *acc, const float *sums, LgpF16 d, LgpF16 m) {
+    LgpF16 p[LGP_MM_TILE];
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
-        p[r][0] = p[r][1] = lgp_f8_zero();
+        p[r] = lgp_f16_zero();
 #pragma GCC unroll 4
     for (int k = 0; k < LGP_BLOCK; k++) {
-        LgpF8 lo = lgp_f8_load(tile + k * LGP_PANEL), hi = lgp_f8_load(tile + k * LGP_PANEL + 8);
-#pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) {
-            LgpF8 v = lgp_f8_set(x[r * x_stride + k]);
-            p[r][0] = lgp_f8_fma(lo, v, p[r][0]);
-            p[r][1] = lgp_f8_fma(hi, v, p[r][1]);
-        }
+        LgpF16 weights = lgp_f16_load(tile + k * LGP_PANEL);
+#pragma GCC unroll 12
+        for (int r = 0; r < rows; r++)
+            p[r] = lgp_f16_fma(weights, lgp_f16_set(x[r * x_stride + k]), p[r]);
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++) {
-        LgpF8 sum = format == LGP_Q4 ? lgp_f8_set(sums[r]) : lgp_f8_zero();
-        p[r][0] = lgp_mm_join(format, lgp_f8_load(acc + r * LGP_PANEL), p[r][0], d[0], m[0], sum);
-        p[r][1] =
-            lgp_mm_join(format, lgp_f8_load(acc + r * LGP_PANEL + 8), p[r][1], d[1], m[1], sum);
+        LgpF16 sum = format == LGP_Q4 ? lgp_f16_set(sums[r]) : lgp_f16_zero();
+        p[r] = lgp_mm_join(format, lgp_f16_load(acc + r * LGP_PANEL), p[r], d, m, sum);
     }
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++) {
-        lgp_f8_store(acc + r * LGP_PANEL, p[r][0]);
-        lgp_f8_store(acc + r * LGP_PANEL + 8, p[r][1]);
-    }
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++)
+        lgp_f16_store(acc + r * LGP_PANEL, p[r]);
 }
 
-LGP_INLINE void lgp_mm_tail_rows(int format, int rows, const LgpMm *t, const unsigned char *w,
-                                 int32_t row, int32_t at) {
+LGP_INLINE void lgp_mm_tail_row(int format, const LgpMm *t, const unsigned char *w, int32_t row,
+                                int32_t at) {
     LgpMm part = *t;
-    LgpF8 acc[LGP_MM_TILE][2];
     part.x += row * t->x_stride;
-    for (int r = 0; r < rows; r++) {
-        acc[r][0] = lgp_f8_load(t->acc + (row + r) * LGP_PANEL);
-        acc[r][1] = lgp_f8_load(t->acc + (row + r) * LGP_PANEL + 8);
-    }
-    lgp_mm_tail(format, rows, &part, w, at, acc);
-    for (int r = 0; r < rows; r++) {
-        lgp_f8_store(t->acc + (row + r) * LGP_PANEL, acc[r][0]);
-        lgp_f8_store(t->acc + (row + r) * LGP_PANEL + 8, acc[r][1]);
-    }
+    LgpF16 acc = lgp_f16_load(t->acc + row * LGP_PANEL);
+    lgp_mm_tail(format, 1, &part, w, at, &acc);
+    lgp_f16_store(t->acc + row * LGP_PANEL, acc);
 }
 
-/* Calls CALL with a constant number of rows, of those that tiles have. */
-#define LGP_MM_TILE_LEAST (LGP_MM_FUSED >= 4 ? 3 : 1)
+/* Calls CALL with a constant number of rows, of those that tiles have: parts of like size of more
+ * rows than a fused product takes. */
+#define LGP_MM_TILE_LEAST (LGP_MM_FUSED >= 8 ? 6 : LGP_MM_FUSED >= 4 ? 3 : 1)
 #define LGP_MM_CASE(n, CALL)                                                                       \
     case n:                                                                                        \
         if (n <= LGP_MM_TILE && n >= LGP_MM_TILE_LEAST)                                            \
@@ -337,13 +301,18 @@ LGP_INLINE void lgp_mm_tail_rows(int format, int rows, const LgpMm *t, const uns
         LGP_MM_CASE(4, CALL)                                                                       \
         LGP_MM_CASE(5, CALL)                                                                       \
         LGP_MM_CASE(6, CALL)                                                                       \
+        LGP_MM_CASE(7, CALL)                                                                       \
+        LGP_MM_CASE(8, CALL)                                                                       \
+        LGP_MM_CASE(9, CALL)                                                                       \
+        LGP_MM_CASE(10, CALL)                                                                      \
+        LGP_MM_CASE(11, CALL)                                                                      \
+        LGP_MM_CASE(12, CALL)                                                                      \
     }
 
-/* All rows over one unpacked block. Tiles are of like size, so that the last is not a thin one:
- * with more rows than a fused product has, of 3 at least. */
+/* All rows over one unpacked block. Tiles are of like size, so that the last is not a thin one. */
 #define LGP_MM_TILES(name, format)                                                                 \
-    LGP_NOINLINE void lgp_mm_tiles_##name(const LgpMm *t, const float *tile, int32_t at,           \
-                                          const LgpF8 *d, const LgpF8 *m) {                        \
+    LGP_NOINLINE void lgp_mm_tiles_##name(const LgpMm *t, const float *tile, int32_t at, LgpF16 d, \
+                                          LgpF16 m) {                                              \
         const int32_t tiles = (t->rows + LGP_MM_TILE - 1) / LGP_MM_TILE;                           \
         const int32_t size = t->rows / tiles, larger = t->rows % tiles;                            \
         const int64_t stride = t->x_stride;                                                        \
@@ -369,12 +338,8 @@ LGP_INLINE void lgp_mm_unpack(int format, const unsigned char *w, float *tile) {
 #pragma GCC unroll 1
     for (int group = 0; group < LGP_BLOCK / 8; group++) {
 #pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) {
-            LgpF8 lo, hi;
-            lgp_mm_weights(format, w, group, j, &lo, &hi);
-            lgp_f8_store(tile + (8 * group + j) * LGP_PANEL, lo);
-            lgp_f8_store(tile + (8 * group + j) * LGP_PANEL + 8, hi);
-        }
+        for (int j = 0; j < 8; j++)
+            lgp_f16_store(tile + (8 * group + j) * LGP_PANEL, lgp_mm_weights(format, w, group, j));
     }
 }
 
@@ -382,14 +347,14 @@ LGP_INLINE void lgp_mm_many(int format, const LgpMm *t, const unsigned char *w) 
     const int32_t bytes = lgp_mm_block_bytes(format), whole = t->k / LGP_BLOCK;
     memset(t->acc, 0, (size_t)t->rows * LGP_PANEL * sizeof(float));
     for (int32_t at = 0; at < whole; at++, w += bytes) {
-        LgpF8 d[2], m[2];
+        LgpF16 d, m;
         const float *tile = t->tile;
         if (format == LGP_F32)
             tile = (const float *)(const void *)w;
         else
             lgp_mm_unpack(format, w, t->tile);
         lgp_mm_fetch(w + bytes, bytes);
-        lgp_mm_scales(format, w, d, m);
+        lgp_mm_scales(format, w, &d, &m);
         if (format == LGP_Q4)
             lgp_mm_tiles_q4(t, tile, at, d, m);
         else if (format == LGP_Q8)
@@ -400,11 +365,42 @@ LGP_INLINE void lgp_mm_many(int format, const LgpMm *t, const unsigned char *w) 
     if (format == LGP_Q4 || format == LGP_Q8 || t->k == whole * LGP_BLOCK)
         return;
     for (int32_t row = 0; row < t->rows; row++)
-        lgp_mm_tail_rows(format, 1, t, w, row, whole);
+        lgp_mm_tail_row(format, t, w, row, whole);
 }
 
-/* acc of every row for one panel. */
+/* acc of every row for one panel. With few rows several blocks go side by side, since chains of
+ * multiply-adds must be many for their latency not to count. */
 LGP_INLINE void lgp_mm_panel(int format, const LgpMm *t, const unsigned char *w) {
+#if defined LGP_LEVEL_AVX512
+    switch (t->rows) {
+    case 1:
+        lgp_mm_fused(format, 1, 4, t, w);
+        return;
+    case 2:
+        lgp_mm_fused(format, 2, 2, t, w);
+        return;
+    case 3:
+        lgp_mm_fused(format, 3, 2, t, w);
+        return;
+    case 4:
+        lgp_mm_fused(format, 4, 2, t, w);
+        return;
+    case 5:
+        lgp_mm_fused(format, 5, 1, t, w);
+        return;
+    case 6:
+        lgp_mm_fused(format, 6, 1, t, w);
+        return;
+    case 7:
+        lgp_mm_fused(format, 7, 1, t, w);
+        return;
+    case 8:
+        lgp_mm_fused(format, 8, 1, t, w);
+        return;
+    default:
+        lgp_mm_many(format, t, w);
+    }
+#else
     if (t->rows == 1)
         lgp_mm_fused(format, 1, 2, t, w);
 #if LGP_MM_FUSED >= 4
@@ -417,6 +413,7 @@ LGP_INLINE void lgp_mm_panel(int format, const LgpMm *t, const unsigned char *w)
 #endif
     else
         lgp_mm_many(format, t, w);
+#endif
 }
 
 /* One copy of the loops a format: the compiler sees constants. */
@@ -456,26 +453,19 @@ LGP_NOINLINE void lgp_mm_scale_x(const float *x, int64_t x_stride, int32_t rows,
 LGP_INLINE void lgp_mm_finish(const LgpMatmul *m, const float *acc, int32_t row, int32_t rows,
                               int32_t n) {
     int32_t outputs = m->w->rows - n < LGP_PANEL ? m->w->rows - n : LGP_PANEL;
-    LgpF8 bias[2];
     float some[LGP_PANEL] = {0};
     if (m->bias)
         memcpy(some, m->bias + n, (size_t)outputs * sizeof(float));
-    bias[0] = lgp_f8_load(some);
-    bias[1] = lgp_f8_load(some + 8);
+    const LgpF16 bias = lgp_f16_load(some);
     for (int32_t r = 0; r < rows; r++, acc += LGP_PANEL) {
         float *y = m->y + (row + r) * m->y_stride + n;
-        LgpF8 v[2];
-        for (int h = 0; h < 2; h++) {
-            v[h] = lgp_f8_load(acc + 8 * h);
-            v[h] = m->bias ? lgp_f8_add(v[h], bias[h]) : v[h];
-            v[h] = m->round_bf16 ? lgp_f8_round_bf16(v[h]) : v[h];
-        }
+        LgpF16 v = lgp_f16_load(acc);
+        v = m->bias ? lgp_f16_add(v, bias) : v;
+        v = m->round_bf16 ? lgp_f16_round_bf16(v) : v;
         if (outputs == LGP_PANEL) {
-            lgp_f8_store(y, v[0]);
-            lgp_f8_store(y + 8, v[1]);
+            lgp_f16_store(y, v);
         } else {
-            lgp_f8_store(some, v[0]);
-            lgp_f8_store(some + 8, v[1]);
+            lgp_f16_store(some, v);
             memcpy(y, some, (size_t)outputs * sizeof(float));
         }
     }

@@ -28,7 +28,9 @@ static int64_t attend_scratch(int32_t group, int32_t positions) {
     }
 LGP_MATH_MAP(LGP_MATH_ARRAY)
 
-#ifdef LGP_LEVEL_AVX2
+#if defined LGP_LEVEL_AVX512
+#define LGP_TABLE lgp_kernels_avx512
+#elif defined LGP_LEVEL_AVX2
 #define LGP_TABLE lgp_kernels_avx2
 #else
 #define LGP_TABLE lgp_kernels_generic

@@ -45,8 +45,9 @@ typedef struct LgpKernelTable {
 } LgpKernelTable;
 
 extern const LgpKernelTable lgp_kernels_generic;
-#ifdef LGP_HAS_AVX2
+#ifdef LGP_HAS_AVX2 /* compiled in where the target is x86-64 */
 extern const LgpKernelTable lgp_kernels_avx2;
+extern const LgpKernelTable lgp_kernels_avx512;
 #endif
 
 #endif

@@ -1,7 +1,8 @@
-/* Eight f32 lanes, and the few operations that the kernels need, by feature level: AVX2 with FMA
- * where LGP_LEVEL_AVX2 is defined, otherwise pairs of the compiler's own four-lane vectors. Kernels
- * are written once on these names.  At a level every operation has one meaning: lgp_f8_fma rounds
- * once at AVX2 and twice at the generic level, wherever it is used. */
+/* Eight f32 lanes, and sixteen (a panel's outputs), and the few operations that the kernels need,
+ * by feature level: AVX2 with FMA where LGP_LEVEL_AVX2 is defined, with LGP_LEVEL_AVX512 too
+ * sixteen lanes in one register, otherwise pairs of the compiler's own four-lane vectors. Kernels
+ * are written once on these names.  At a level every operation has one meaning: a multiply-add
+ * rounds once at AVX2 and AVX-512, which give the same bits, and twice at the generic level. */
 #ifndef LG_CPU_VEC_H
 #define LG_CPU_VEC_H
 
@@ -62,7 +63,11 @@ LGP_INLINE float lgp_fma(float a, float b, float c) {
 
 #ifdef LGP_LEVEL_AVX2
 #include <immintrin.h>
+#ifdef LGP_LEVEL_AVX512
+#define LGP_LEVEL_NAME "avx512"
+#else
 #define LGP_LEVEL_NAME "avx2"
+#endif
 typedef __m256 LgpF8;
 typedef __m256i LgpI8;
 
@@ -248,6 +253,102 @@ LGP_INLINE void lgp_f8_load_bf16_pair(const void *p, LgpF8 *even, LgpF8 *odd) {
     *even = lgp_i8_as_f8(lgp_i8_shl(u, 16));
     *odd = lgp_i8_as_f8(lgp_i8_and(u, lgp_i8_set(0xffff0000u)));
 }
+
+/* Sixteen lanes: a panel's outputs. */
+#ifdef LGP_LEVEL_AVX512
+typedef __m512 LgpF16;
+
+LGP_INLINE LgpF16 lgp_f16_zero(void) {
+    return _mm512_setzero_ps();
+}
+LGP_INLINE LgpF16 lgp_f16_set(float f) {
+    return _mm512_set1_ps(f);
+}
+LGP_INLINE LgpF16 lgp_f16_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+LGP_INLINE void lgp_f16_store(float *p, LgpF16 v) {
+    _mm512_storeu_ps(p, v);
+}
+LGP_INLINE LgpF16 lgp_f16_add(LgpF16 a, LgpF16 b) {
+    return _mm512_add_ps(a, b);
+}
+LGP_INLINE LgpF16 lgp_f16_fma(LgpF16 a, LgpF16 b, LgpF16 c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+/* Sixteen words: those of nibble j, still where they stand in the word; the last is shifted down.
+ */
+LGP_INLINE LgpF16 lgp_f16_nibbles(const void *words, int j) {
+    __m512i w = _mm512_loadu_si512(words);
+    return _mm512_cvtepi32_ps(j == 7 ? _mm512_srli_epi32(w, 28)
+                                     : _mm512_and_si512(w, _mm512_set1_epi32(15 << (4 * (j & 7)))));
+}
+LGP_INLINE LgpF16 lgp_f16_load_s8(const void *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+LGP_INLINE LgpF16 lgp_f16_load_f16(const void *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+/* Memory has lanes 0, 8, 1, 9, …: both halves read all of it and keep their own. */
+LGP_INLINE LgpF16 lgp_f16_load_bf16(const void *p) {
+    __m512i u = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)p));
+    u = _mm512_mask_slli_epi32(u, 0x00ff, u, 16);
+    return _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int32_t)0xffff0000u)));
+}
+LGP_INLINE LgpF16 lgp_f16_round_bf16(LgpF16 v) {
+    __m512i u = _mm512_castps_si512(v);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    r = _mm512_mask_or_epi32(r, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), u,
+                             _mm512_set1_epi32(0x400000));
+    return _mm512_castsi512_ps(_mm512_and_si512(r, _mm512_set1_epi32((int32_t)0xffff0000u)));
+}
+#else
+typedef struct LgpF16 {
+    LgpF8 lo, hi;
+} LgpF16;
+
+LGP_INLINE LgpF16 lgp_f16_set(float f) {
+    return (LgpF16){lgp_f8_set(f), lgp_f8_set(f)};
+}
+LGP_INLINE LgpF16 lgp_f16_zero(void) {
+    return (LgpF16){lgp_f8_zero(), lgp_f8_zero()};
+}
+LGP_INLINE LgpF16 lgp_f16_load(const float *p) {
+    return (LgpF16){lgp_f8_load(p), lgp_f8_load(p + 8)};
+}
+LGP_INLINE void lgp_f16_store(float *p, LgpF16 v) {
+    lgp_f8_store(p, v.lo);
+    lgp_f8_store(p + 8, v.hi);
+}
+LGP_INLINE LgpF16 lgp_f16_add(LgpF16 a, LgpF16 b) {
+    return (LgpF16){lgp_f8_add(a.lo, b.lo), lgp_f8_add(a.hi, b.hi)};
+}
+LGP_INLINE LgpF16 lgp_f16_fma(LgpF16 a, LgpF16 b, LgpF16 c) {
+    return (LgpF16){lgp_f8_fma(a.lo, b.lo, c.lo), lgp_f8_fma(a.hi, b.hi, c.hi)};
+}
+LGP_INLINE LgpF16 lgp_f16_nibbles(const void *words, int j) {
+    LgpI8 a = lgp_i8_load(words), b = lgp_i8_load((const char *)words + 32);
+    if (j == 7)
+        return (LgpF16){lgp_i8_float(lgp_i8_shr(a, 28)), lgp_i8_float(lgp_i8_shr(b, 28))};
+    LgpI8 mask = lgp_i8_set(15u << (4 * (j & 7)));
+    return (LgpF16){lgp_i8_float(lgp_i8_and(a, mask)), lgp_i8_float(lgp_i8_and(b, mask))};
+}
+LGP_INLINE LgpF16 lgp_f16_load_s8(const void *p) {
+    return (LgpF16){lgp_f8_load_s8(p), lgp_f8_load_s8((const char *)p + 8)};
+}
+LGP_INLINE LgpF16 lgp_f16_load_f16(const void *p) {
+    return (LgpF16){lgp_f8_load_f16(p), lgp_f8_load_f16((const char *)p + 16)};
+}
+LGP_INLINE LgpF16 lgp_f16_load_bf16(const void *p) {
+    LgpF16 v;
+    lgp_f8_load_bf16_pair(p, &v.lo, &v.hi);
+    return v;
+}
+LGP_INLINE LgpF16 lgp_f16_round_bf16(LgpF16 v) {
+    return (LgpF16){lgp_f8_round_bf16(v.lo), lgp_f8_round_bf16(v.hi)};
+}
+#endif
 
 /* The sum of the lanes: ((0+4)+(2+6)) + ((1+5)+(3+7)). */
 LGP_INLINE float lgp_f8_sum(LgpF8 v) {

@@ -34,7 +34,7 @@ static const Option options[] = {
     {"program", NULL, "FILE", "a page FILE.lg, or a program FILE.so made by compile", OPTION_VALUE, AT(program)},
     {"store", NULL, "TYPE", "bf16 (default), or f32: what stores that name no type keep", OPTION_VALUE, AT(store)},
     {"threads", NULL, "N", "threads (default: one for each core)", OPTION_VALUE, AT(threads)},
-    {"level", NULL, "NAME", "CPU feature level: generic, avx2 (default: the best here)", OPTION_VALUE, AT(level)},
+    {"level", NULL, "NAME", "CPU feature level: generic, avx2 or avx512 (default: the best here)", OPTION_VALUE, AT(level)},
     {"compiler", NULL, "CC", "the C compiler of CPU programs (default cc)", OPTION_VALUE, AT(compiler)},
     {"cache", NULL, "DIR", "compiled programs (default ~/.cache/ligature)", OPTION_VALUE, AT(cache)},
     {"require-cache", NULL, NULL, "fail, naming what differs, instead of compiling", OPTION_FLAG, AT(require_cache)},

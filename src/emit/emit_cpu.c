@@ -6,6 +6,7 @@
 #include "base/embedded.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "emit/cpu_levels.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -300,19 +301,19 @@ static void write_info(Emit *e, const char *level) {
               e->plan->provenance.model, e->plan->digest, level);
 }
 
-static void write_head(Emit *e, const char *level) {
+static void write_head(Emit *e, const EmitLevel *level) {
     emit_line(e, "/* %s: made by the compiler from %s, plan %.16s, for level %s.",
-              e->plan->provenance.model, e->file, e->plan->digest, level);
+              e->plan->provenance.model, e->file, e->plan->digest, level->name);
     emit_line(e, " * Provenance: %s. Every launch cites the lines of the page that it computes. */",
               provenance_text(e->plan->provenance.kind));
-    if (!strcmp(level, "avx2"))
-        emit_line(e, "#define LGP_LEVEL_AVX2 1");
+    for (const char *const *d = level->defines; *d; d++)
+        emit_line(e, "#define %s 1", *d);
     emit_line(e, "#if defined(__GNUC__)");
     emit_line(e, "#pragma GCC diagnostic ignored \"-Wunused-function\"");
     emit_line(e, "#endif");
 }
 
-static LgStatus write_all(Emit *e, const char *level) {
+static LgStatus write_all(Emit *e, const EmitLevel *level) {
     write_head(e, level);
     LG_TRY(paste_kernels(e));
     write_helpers(e);
@@ -349,7 +350,7 @@ static LgStatus write_all(Emit *e, const char *level) {
     LG_TRY(status);
     write_step(e);
     write_scratch(e);
-    write_info(e, level);
+    write_info(e, level->name);
     return LG_OK;
 }
 
@@ -366,9 +367,9 @@ static const char *file_name(LgStr path, Arena *arena) {
     return name;
 }
 
-LgStatus emit_cpu(const Plan *plan, const char *level, Buf *out, LgError *err) {
-    if (strcmp(level, "generic") != 0 && strcmp(level, "avx2") != 0)
-        return lg_fail(err, LG_BAD_INPUT, 0, "no CPU level %s; there are generic and avx2", level);
+LgStatus emit_cpu(const Plan *plan, const char *level_name, Buf *out, LgError *err) {
+    const EmitLevel *level;
+    LG_TRY(emit_level_find(level_name, &level, err));
     if (strcmp(plan->backend, "cpu") != 0)
         return lg_fail(err, LG_BAD_INPUT, 0, "a plan for back end %s has no CPU program",
                        plan->backend);

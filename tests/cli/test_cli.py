@@ -28,9 +28,17 @@ def run_json(*args, **kw):
     return json.loads(ligature("run", *args, "--json", "--greedy", **kw).stdout)
 
 
+def read(path):
+    with open(path) as f:
+        return f.read()
+
+
+LEVELS = [level for level, needs in (("generic", "processor"), ("avx2", "avx2"), ("avx512", "avx512dq")) if needs in read("/proc/cpuinfo")]
+
+
 def golden(model, case, prompt):
-    g = json.load(open(os.path.join(DATA, f"tiny/goldens/{model}/{case}.json")))
-    p = json.load(open(os.path.join(DATA, "tiny/goldens/prompts.json")))
+    g = json.loads(read(os.path.join(DATA, f"tiny/goldens/{model}/{case}.json")))
+    p = json.loads(read(os.path.join(DATA, "tiny/goldens/prompts.json")))
     return p[prompt]["ids"], g["prompts"][prompt]
 
 
@@ -78,13 +86,16 @@ class Run(unittest.TestCase):
         def digests(order, *args):
             out = run_json(model, "--batch", batch_file([lines[i] for i in order]), "--digest", *load, *args)
             return {i: s["logits_sha256"] for i, s in zip(order, out["sequences"])}
-        for level in ("generic", "avx2") if "avx2" in open("/proc/cpuinfo").read() else ("generic",):
-            whole = digests(range(6), "--level", level)
+        of_level = {}
+        for level in LEVELS:
+            whole = of_level[level] = digests(range(6), "--level", level)
             self.assertEqual(len(set(whole.values())), 6)
             for order, more in (([5, 2, 4, 0, 1, 3], []), (range(6), ["--threads", 1]), (range(6), ["--threads", 3]), (range(6), ["--rows", 1]), (range(6), ["--rows", 7])):
                 self.assertEqual(digests(list(order), "--level", level, *more), whole, f"{level} {list(order)} {more}")
             for i in range(6):
                 self.assertEqual(digests([i], "--level", level)[i], whole[i], f"request {i} alone at {level}")
+        if "avx512" in of_level:
+            self.assertEqual(of_level["avx512"], of_level["avx2"])  # an output has its own lane at either width
 
     def test_bits_do_not_depend_on_company_threads_or_chunks(self):
         self.hold_bits(QWEN, ADAPTERS, ("en-r8-all", "dora-r8", "json-r4-qv", "r1"),

@@ -12,20 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "emit/cpu_levels.h"
+
 extern char **environ;
 
 #define OUTPUT_MAX ((size_t)1 << 16)
 #define MESSAGE_MAX 700
-
-typedef struct LevelFlags {
-    const char *level;
-    const char *flags[6];
-} LevelFlags;
-
-static const LevelFlags level_flags[] = {
-    {"generic", {NULL}},
-    {"avx2", {"-mavx2", "-mfma", "-mf16c", NULL}},
-};
 
 /* Contraction is off because a fused multiply-add is written where it is meant: otherwise the
  * compiler's version would change bits. */
@@ -53,15 +45,12 @@ static int append_flags(const char **flags, int count, const char *const *more) 
 }
 
 LgStatus compiler_flags(const char *level, const char *flags[COMPILER_FLAGS_MAX], LgError *err) {
-    for (size_t i = 0; i < sizeof level_flags / sizeof level_flags[0]; i++) {
-        if (strcmp(level_flags[i].level, level) != 0)
-            continue;
-        int count = append_flags(flags, 0, common_flags);
-        count = append_flags(flags, count, level_flags[i].flags);
-        append_flags(flags, count, build_flags);
-        return LG_OK;
-    }
-    return lg_fail(err, LG_BAD_INPUT, 0, "no CPU level \"%s\": generic and avx2 are known", level);
+    const EmitLevel *l;
+    LG_TRY(emit_level_find(level, &l, err));
+    int count = append_flags(flags, 0, common_flags);
+    count = append_flags(flags, count, l->flags);
+    append_flags(flags, count, build_flags);
+    return LG_OK;
 }
 
 static bool is_program(const char *path) {

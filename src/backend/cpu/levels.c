@@ -18,7 +18,7 @@ static bool has_avx2(void) {
 static bool has_avx512(void) {
     __builtin_cpu_init();
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl");
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 #endif
 
@@ -33,9 +33,7 @@ static const struct {
     {{"generic", &lgp_kernels_generic}, always},
 #ifdef LGP_HAS_AVX2
     {{"avx2", &lgp_kernels_avx2}, has_avx2},
-#endif
-#if defined(__x86_64__)
-    {{"avx512", NULL}, has_avx512},
+    {{"avx512", &lgp_kernels_avx512}, has_avx512},
 #endif
 };
 

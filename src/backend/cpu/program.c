@@ -41,7 +41,7 @@ const char *level_missing(const char *level) {
     if (!l->kernels)
         return "this build has no kernels for it";
     if (!cpu_level_runs(l))
-        return "this processor lacks its instructions (AVX2, FMA or F16C)";
+        return "this processor lacks its instructions";
     return NULL;
 }
 

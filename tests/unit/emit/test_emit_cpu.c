@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "emit/cpu_levels.h"
 #include "emit/emit_cpu.h"
 #include "tests/unit/stages/fixture.h"
 
@@ -83,7 +84,11 @@ static void compiles(const Plan *plan, const char *level) {
     buf_init(&text);
     if (emit_cpu(plan, level, &text, &error) != LG_OK)
         fail_msg("%s", error.message);
-    char source[] = "/tmp/lg_emit_XXXXXX.c", command[800];
+    const EmitLevel *l;
+    assert_int_equal(emit_level_find(level, &l, &error), LG_OK);
+    char source[] = "/tmp/lg_emit_XXXXXX.c", command[800], flags[200] = "";
+    for (const char *const *f = l->flags; *f; f++)
+        snprintf(flags + strlen(flags), sizeof flags - strlen(flags), "%s ", *f);
     int fd = mkstemps(source, 2);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text.data, text.len), text.len);
@@ -91,7 +96,7 @@ static void compiles(const Plan *plan, const char *level) {
     snprintf(command, sizeof command,
              "cc -std=c11 -O1 -Wall -Werror -ffp-contract=off -fno-math-errno -fvisibility=hidden "
              "-fPIC -shared %s %s -o %s.so -lm",
-             strcmp(level, "avx2") ? "" : "-mavx2 -mfma -mf16c", source, source);
+             flags, source, source);
     int rc = system(command);
     char object[64];
     snprintf(object, sizeof object, "%s.so", source);
@@ -103,15 +108,15 @@ static void compiles(const Plan *plan, const char *level) {
 
 static void emitted_pages_compile_without_warnings(void **state) {
     (void)state;
-    static const char *const levels[] = {"generic", "avx2"};
-    for (int l = 0; l < 2; l++) {
+    for (int l = 0; l < emit_level_count(); l++) {
+        const char *level = emit_level_at(l)->name;
         Page a, b, c;
         plan_model(&a, "qwen3.lg", qwen3_config, &cpu);
-        compiles(a.plan, levels[l]);
+        compiles(a.plan, level);
         plan_page(&b, varied, "varied.lg", varied_config, &cpu);
-        compiles(b.plan, levels[l]);
+        compiles(b.plan, level);
         plan_page(&c, varied, "varied.lg", varied_config, &plain);
-        compiles(c.plan, levels[l]);
+        compiles(c.plan, level);
         page_clear(&a);
         page_clear(&b);
         page_clear(&c);
@@ -202,7 +207,7 @@ static void wrong_level_and_types_are_refused(void **state) {
     buf_init(&text);
     plan_page(&p, varied, "varied.lg", varied_config, &cpu);
     assert_int_equal(emit_cpu(p.plan, "avx9", &text, &error), LG_BAD_INPUT);
-    assert_non_null(strstr(error.message, "there are generic and avx2"));
+    assert_non_null(strstr(error.message, "there are generic, avx2 and avx512"));
     page_clear(&p);
     plan_page(&p, PAGE_HEAD "y[t,i]: f16 = x[t,i] * 2\nhz[n,i] = y[last[n],i]" PAGE_END, "test.lg",
               small_config, &cpu);
