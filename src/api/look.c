@@ -18,8 +18,9 @@ static uint64_t weight_bytes(void *user, const PlanWeight *w) {
     if (!sizes->model->binding || w->use == WEIGHT_VECTOR)
         return w->rows * w->columns * 4;
     const ParamBinding *b = binding_get(sizes->model->binding, w->tensor, 0);
+    const Tensor *t = b && b->stacked ? b->stacked[0] : b ? b->tensor : NULL;
     uint64_t row = 0;
-    if (!b || !b->tensor || !dtype_row_bytes(b->tensor->dtype, w->columns, &row))
+    if (!t || !dtype_row_bytes(t->dtype, w->columns, &row))
         return w->rows * w->columns * 4;
     return w->rows * row;
 }

@@ -300,7 +300,7 @@ static LgStatus finish(Pass *pass, const Draft *d, Launch *l) {
                   .row_dim = d->stages[0]->row_dim,
                   .rule = d->rule,
                   .numerics = d->numerics,
-                  .kernel = m && m->expert >= 0 ? "experts" : kernels[d->kind]};
+                  .kernel = m && m->expert >= 0 ? "moe" : kernels[d->kind]};
     l->cite.template_name = l->kernel;
     l->epilogue = d->count;
     while (d->kind == LAUNCH_MATMUL && !d->stages[l->epilogue - 1]->matmul)

@@ -106,6 +106,13 @@ class Run(unittest.TestCase):
         self.hold_bits(MOE, os.path.join(DATA, "tiny/adapters/tiny-qwen3-moe"), (experts, attn, router),
                        [[(experts, 1)], [(experts, 0.5), (attn, 1)], [], [(router, 1)], [(attn, 1)], [(router, 1), (experts, -1)]])
 
+    def test_explain_counts_the_chosen_experts_alone(self):
+        for rows, experts in ((1, 2), (2, 4), (100, 8)):  # of 8, 2 for each row
+            plan = json.loads(ligature("explain", MOE, "--rows", rows, "--json").stdout)
+            down = [x for x in plan["launches"] if x["kernel"] == "moe" and len(x["statements"]) == 1][0]
+            self.assertEqual(down["weight_bytes"], experts * 128 * 128 * 2)
+            self.assertEqual(down["adapters"], ["wd"])
+
     def test_an_adapter_of_experts_answers_as_the_references(self):
         ids, g = golden("tiny-qwen3-moe", "experts-perexpert-r4", "p64")
         load = f"x={DATA}/tiny/adapters/tiny-qwen3-moe/experts-perexpert-r4"

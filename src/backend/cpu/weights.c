@@ -54,6 +54,14 @@ static LgStatus refuse(const Load *l, const PlanWeight *w, LgError *err, const c
                        LG_STR_ARG(t->name), why);
 }
 
+/* Rows that a tensor of all experts has of each. */
+static uint64_t expert_stored_rows(const Tensor *t) {
+    uint64_t rows = 1;
+    for (int i = 1; i < t->rank - 1; i++)
+        rows *= t->shape[i];
+    return rows;
+}
+
 static LgStatus place_matrix(Load *l, const PlanWeight *w, const ParamBinding *b, LgpWeight *out,
                              LgError *err) {
     const LangProgram *p = l->plan->program;
@@ -68,6 +76,9 @@ static LgStatus place_matrix(Load *l, const PlanWeight *w, const ParamBinding *b
     out->format = pack_format(b);
     if (out->format < 0)
         return refuse(l, w, err, "its stored type has no product.");
+    if (w->experts > 1 && b->tensor && b->tensor->scale &&
+        expert_stored_rows(b->tensor) % b->tensor->scale_rows)
+        return refuse(l, w, err, "its scales are shared by rows of several experts.");
     uint64_t rows = w->rows / w->experts;
     uint64_t bytes = pack_matrix_bytes(out->format, rows, w->columns);
     if ((bytes == 0 && rows && w->columns) || bytes > SIZE_MAX / 2 / w->experts)
@@ -166,6 +177,9 @@ static ParamBinding expert_binding(const ParamBinding *b, uint64_t expert, uint6
             view->shape[i] = b->tensor->shape[i + 1];
         view->bytes = b->tensor->bytes / experts;
         view->data = b->tensor->data + view->bytes * expert;
+        if (view->scale) /* whole blocks of rows: place_matrix has seen to it */
+            view->scale +=
+                expert * expert_stored_rows(b->tensor) / view->scale_rows * view->scale_stride;
         one.tensor = view;
     }
     return one;
