@@ -169,6 +169,10 @@ LgStatus bpe_set_scores(Bpe *b, const float *scores, LgError *err) {
         sorted[i] = (Score){scores[i], (int32_t)i};
         if (isnan(scores[i]))
             status = lg_fail(err, LG_BAD_INPUT, 0, "the score of token %zu is no number", i);
+        else if (b->tokens[i].len > BPE_PIECE_BYTES_MAX && model_id(b, b->tokens[i]) == (int32_t)i)
+            status = fail_token(err, LG_LIMIT, b->tokens[i],
+                                "is longer than 1024 bytes, which no token with a score may be",
+                                (int64_t)i);
     }
     if (status == LG_OK) {
         uint32_t rank = 0;

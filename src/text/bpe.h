@@ -13,6 +13,7 @@
 #define BPE_ADDED                                                                                  \
     (1ull << 32) /* beside an id: not of the model, so that no merge or word gives it */
 #define BPE_TOKEN_BYTES_MAX 65536 /* of one token's text */
+#define BPE_PIECE_BYTES_MAX 1024  /* of one that has a score: bounds the work at each place */
 #define BPE_NO_RANK UINT32_MAX    /* no merge gives this token */
 
 /* A pair of neighbours that merges: an entry of the hash table. */

@@ -3,6 +3,7 @@
  * Llama 2, Mistral, Phi-3 and Gemma. */
 #include <math.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "tests/unit/text/fixtures.h"
 
@@ -210,6 +211,22 @@ static void metadata_that_lacks_scores_is_refused(void **state) {
     free_metadata(&m);
 }
 
+static void pieces_of_scores_are_bounded(void **state) {
+    (void)state;
+    Metadata m = read_metadata();
+    static char longest[1025];
+    Tokenizer *t = NULL;
+    LgError err = {0};
+    memset(longest, 'x', sizeof longest);
+    m.tokens[699] = (LgStr){longest, sizeof longest};
+    assert_int_equal(tokenizer_from_vocab(&m.vocab, &t, &err), LG_LIMIT);
+    assert_non_null(strstr(err.message, "(id 699) is longer than 1024 bytes"));
+    m.tokens[699].len--;
+    assert_int_equal(tokenizer_from_vocab(&m.vocab, &t, &err), LG_OK);
+    tokenizer_destroy(t);
+    free_metadata(&m);
+}
+
 static json_t *make_vocab(const json_t *drop) {
     const json_t *tokens = json_object_get(file, "tokens");
     json_t *vocab = json_object();
@@ -305,6 +322,100 @@ static void characters_of_byte_tokens_come_one_by_one(void **state) {
     tokenizer_destroy(t);
 }
 
+static void check_long(const Tokenizer *t, const char *unit) {
+    Buf text, back;
+    TokenIds ids = {0};
+    LgError err = {0};
+    buf_init(&text);
+    buf_init(&back);
+    while (text.len < (1 << 17))
+        buf_puts(&text, unit);
+    double start = clock_seconds();
+    assert_int_equal(tokenizer_encode_bare(t, buf_view(&text), true, &ids, &err), LG_OK);
+    assert_true(clock_seconds() - start < 20); /* a fraction of a second; in squares, hours */
+    assert_int_equal(tokenizer_decode(t, ids.ids, ids.count, false, &back, &err), LG_OK);
+    assert_true(lg_str_eq(buf_view(&text), buf_view(&back)));
+    token_ids_clear(&ids);
+    buf_clear(&text);
+    buf_clear(&back);
+}
+
+/* Without a pre-tokenizer the whole text is one word. */
+static void long_texts_take_time_in_proportion(void **state) {
+    (void)state;
+    static const char *const units[] = {
+        "a", " ", "the people ", "\n", "\xe4\xb8\xad", "0", "\xf0\x9f\x98\x80", "x the"};
+    Tokenizer *tokenizers[] = {
+        make_pieces(true, "llama"),
+        make_variant(json_array_get(json_object_get(file, "variants"), 0)),
+    };
+    for (size_t i = 0; i < 2 * sizeof units / sizeof units[0]; i++)
+        check_long(tokenizers[i % 2], units[i / 2]);
+    tokenizer_destroy(tokenizers[0]);
+    tokenizer_destroy(tokenizers[1]);
+}
+
+/* The n-th allocation fails, for every n that there is, in steps that grow. */
+static void failed_allocations_leave_nothing(void **state) {
+    (void)state;
+    Metadata m = read_metadata();
+    bool done = false;
+    m.vocab.add_space_prefix = m.vocab.add_bos = true;
+    m.vocab.bos_id = 1;
+    for (long n = 1; !done; n += 1 + n / 20) {
+        Tokenizer *t = NULL;
+        TokenIds ids = {0};
+        LgError err = {0};
+        Buf out;
+        buf_init(&out);
+        lg_alloc_fail_at(n, (int)(n % 2));
+        LgStatus status = tokenizer_from_vocab(&m.vocab, &t, &err);
+        if (status == LG_OK)
+            status = tokenizer_encode(t, LG_STR(" a caf\xc3\xa9 <s> the"), false, &ids, &err);
+        if (status == LG_OK)
+            status = tokenizer_decode(t, ids.ids, ids.count, false, &out, &err);
+        done = lg_alloc_fail_at(0, 0) < n;
+        assert_int_equal(status, done ? LG_OK : LG_NO_MEMORY);
+        token_ids_clear(&ids);
+        buf_clear(&out);
+        tokenizer_destroy(t);
+    }
+    free_metadata(&m);
+}
+
+/* Metaspace, normalizers and a decoder that drops: all that copies texts. */
+static void failed_allocations_with_tokenizer_json_leave_nothing(void **state) {
+    (void)state;
+    static const char json[] =
+        "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"u\",\"vocab\":{"
+        "\"u\":0,\"_\":1,\"a\":2,\"_a\":3,\"<0xC3>\":4,\"<0xA9>\":5},\"merges\":[\"_ a\"]},"
+        "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\","
+        "\"prepend\":\" \"},{\"type\":\"Replace\",\"pattern\":{\"String\":\"b\"},"
+        "\"content\":\"a\"}]},\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},"
+        "\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"_\"}}";
+    bool done = false;
+    for (long n = 1; !done; n++) {
+        Tokenizer *t = NULL;
+        TokenIds ids = {0};
+        LgError err = {0};
+        Buf out;
+        buf_init(&out);
+        lg_alloc_fail_at(n, (int)(n % 2));
+        LgStatus status = tokenizer_from_json(LG_STR(json), &t, &err);
+        if (status == LG_OK)
+            status = tokenizer_encode(t, LG_STR("b a \xc3\xa9"), false, &ids, &err);
+        if (status == LG_OK)
+            status = tokenizer_decode(t, ids.ids, ids.count, false, &out, &err);
+        done = lg_alloc_fail_at(0, 0) < n;
+        assert_int_equal(status, done ? LG_OK : LG_NO_MEMORY);
+        if (done)
+            assert_string_equal(out.data, "a a <0xC3><0xA9>"); /* nothing fuses bytes here */
+        token_ids_clear(&ids);
+        buf_clear(&out);
+        tokenizer_destroy(t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_merge_as_sentencepiece_does),
@@ -314,6 +425,10 @@ int main(void) {
         cmocka_unit_test(metadata_that_lacks_scores_is_refused),
         cmocka_unit_test(every_variant_gives_the_packages_ids_and_texts),
         cmocka_unit_test(characters_of_byte_tokens_come_one_by_one),
+        cmocka_unit_test(pieces_of_scores_are_bounded),
+        cmocka_unit_test(long_texts_take_time_in_proportion),
+        cmocka_unit_test(failed_allocations_leave_nothing),
+        cmocka_unit_test(failed_allocations_with_tokenizer_json_leave_nothing),
     };
     lg_mem_install_hooks();
     return cmocka_run_group_tests(tests, setup, teardown);
