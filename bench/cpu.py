@@ -47,24 +47,10 @@ def llama(exe, gguf, threads, prompt, new):
     return out[-1]["avg_ts"]
 
 
-def write_qwen_06b(folder):
-    """A Qwen3-0.6B-shaped checkpoint with random bf16 weights (1.2 GB; the words of one random block repeat with different offsets)."""
-    if os.path.exists(os.path.join(folder, "model.safetensors")):
-        return
+def write_random(folder, config, tensors):
+    """A checkpoint with random bf16 weights (the words of one random block repeat with different offsets)."""
     os.makedirs(folder, exist_ok=True)
-    e, layers, heads, kv, d, f, v = 1024, 28, 16, 8, 128, 3072, 151936
-    config = dict(architectures=["Qwen3ForCausalLM"], attention_bias=False, head_dim=d, hidden_act="silu", hidden_size=e, intermediate_size=f,
-                  max_position_embeddings=4096, model_type="qwen3", num_attention_heads=heads, num_hidden_layers=layers, num_key_value_heads=kv,
-                  rms_norm_eps=1e-6, rope_scaling=None, rope_theta=1000000.0, sliding_window=None, tie_word_embeddings=True,
-                  torch_dtype="bfloat16", use_cache=True, use_sliding_window=False, vocab_size=v)
     json.dump(config, open(os.path.join(folder, "config.json"), "w"))
-    tensors = [("model.embed_tokens.weight", [v, e]), ("model.norm.weight", [e])]
-    for i in range(layers):
-        p = f"model.layers.{i}."
-        tensors += [(p + "input_layernorm.weight", [e]), (p + "post_attention_layernorm.weight", [e]),
-                    (p + "self_attn.q_proj.weight", [heads * d, e]), (p + "self_attn.k_proj.weight", [kv * d, e]), (p + "self_attn.v_proj.weight", [kv * d, e]),
-                    (p + "self_attn.o_proj.weight", [e, heads * d]), (p + "self_attn.q_norm.weight", [d]), (p + "self_attn.k_norm.weight", [d]),
-                    (p + "mlp.gate_proj.weight", [f, e]), (p + "mlp.up_proj.weight", [f, e]), (p + "mlp.down_proj.weight", [e, f])]
     header, at = {}, 0
     for name, shape in tensors:
         size = 2
@@ -88,6 +74,47 @@ def write_qwen_06b(folder):
                 out.write(piece)
                 size -= len(piece)
     os.rename(os.path.join(folder, "model.safetensors.part"), os.path.join(folder, "model.safetensors"))
+
+
+def qwen_config(architecture, model_type, e, f, v, layers, heads, kv, d, **more):
+    return dict(architectures=[architecture], attention_bias=False, head_dim=d, hidden_act="silu", hidden_size=e, intermediate_size=f,
+                max_position_embeddings=4096, model_type=model_type, num_attention_heads=heads, num_hidden_layers=layers, num_key_value_heads=kv,
+                rms_norm_eps=1e-6, rope_scaling=None, rope_theta=1000000.0, sliding_window=None, tie_word_embeddings=True,
+                torch_dtype="bfloat16", use_cache=True, use_sliding_window=False, vocab_size=v, **more)
+
+
+def qwen_tensors(e, v, layers, heads, kv, d, mlp):
+    tensors = [("model.embed_tokens.weight", [v, e]), ("model.norm.weight", [e])]
+    for i in range(layers):
+        p = f"model.layers.{i}."
+        tensors += [(p + "input_layernorm.weight", [e]), (p + "post_attention_layernorm.weight", [e]),
+                    (p + "self_attn.q_proj.weight", [heads * d, e]), (p + "self_attn.k_proj.weight", [kv * d, e]), (p + "self_attn.v_proj.weight", [kv * d, e]),
+                    (p + "self_attn.o_proj.weight", [e, heads * d]), (p + "self_attn.q_norm.weight", [d]), (p + "self_attn.k_norm.weight", [d]),
+                    *((p + name, shape) for name, shape in mlp)]
+    return tensors
+
+
+def write_qwen_06b(folder):
+    """Qwen3-0.6B's shape (1.2 GB)."""
+    if os.path.exists(os.path.join(folder, "model.safetensors")):
+        return
+    e, layers, heads, kv, d, f, v = 1024, 28, 16, 8, 128, 3072, 151936
+    mlp = [("mlp.gate_proj.weight", [f, e]), ("mlp.up_proj.weight", [f, e]), ("mlp.down_proj.weight", [e, f])]
+    write_random(folder, qwen_config("Qwen3ForCausalLM", "qwen3", e, f, v, layers, heads, kv, d), qwen_tensors(e, v, layers, heads, kv, d, mlp))
+
+
+def write_moe(folder):
+    """64 experts of which a token takes 4 (1.9 GB, of which a token needs a sixth)."""
+    if os.path.exists(os.path.join(folder, "model.safetensors")):
+        return
+    e, layers, heads, kv, d, f, v, x = 1024, 12, 16, 4, 64, 384, 32000, 64
+    mlp = [("mlp.gate.weight", [x, e])]
+    for i in range(x):
+        p = f"mlp.experts.{i}."
+        mlp += [(p + "gate_proj.weight", [f, e]), (p + "up_proj.weight", [f, e]), (p + "down_proj.weight", [e, f])]
+    config = qwen_config("Qwen3MoeForCausalLM", "qwen3_moe", e, f, v, layers, heads, kv, d, num_experts=x, num_experts_per_tok=4, moe_intermediate_size=f,
+                         norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
+    write_random(folder, config, qwen_tensors(e, v, layers, heads, kv, d, mlp))
 
 
 def alternate(rounds, *sides):
@@ -159,6 +186,16 @@ def main():
         tool = os.path.join(a.root, "build/release/bandwidth")
         report("bf16 decode of the 0.6B shape, share of read bandwidth", "GB/s",
                alternate(a.rounds, lambda: ours.decode(folder, 24) * read / 1e9, lambda: float(run([tool, str(a.threads)]).split()[0])), 0.75, ">=")
+    if wanted("experts"):
+        # What a token needs by the plan, and what the machine could have read in the time that it took.
+        folder = os.path.join(work, "qwen3-moe-shape")
+        write_moe(folder)
+        ours.decode(folder, 2)
+        need = json.loads(run([ours.exe, "explain", folder, "--json", "--cache", ours.cache]))["weight_bytes"]
+        tool = os.path.join(a.root, "build/release/bandwidth")
+        report("bf16 decode with 4 of 64 experts, bytes readable in its time against those of the chosen", "GB a token",
+               [(bandwidth / speed, need / 1e9) for bandwidth, speed in
+                alternate(a.rounds, lambda: float(run([tool, str(a.threads)]).split()[0]), lambda: ours.decode(folder, 48))], 1.4, "<=")
     if wanted("start"):
         def wall(cache):
             start = time.perf_counter()
