@@ -12,8 +12,10 @@
 
 #define SKIPPED 77
 #define PATH_MAX_BYTES 1024
-#define ROUTER_GAP 0.01   /* what bf16 stores may move a router's logit by */
 #define HIDDEN_LIMIT 2e-5 /* of the largest number of a layer's rows */
+/* With bf16 stores nine in ten of tiny-qwen3-moe's router logits move by up to 0.008, 0.010 and
+ * 0.011 in layers 1 to 3: what is closer than this may change places. */
+#define ROUTER_GAP 0.01
 
 /* f32: how far the last logits may be off; f64: the same for the f64 interpreter, whose values are
  * still stored as f32. bf16: ids of at least this margin must all agree; pooled, and in every case,
