@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LGP_ABI 3
+#define LGP_ABI 4
 #define LGP_PAGE 64      /* positions of a KV page */
 #define LGP_PANEL 16     /* output rows of a weight panel: lanes of the kernels */
 #define LGP_BLOCK 32     /* k elements of a block: one partial sum each */
@@ -61,6 +61,8 @@ typedef struct LgpStep LgpStep;
  * rounded: y[r] = round( y[r] + sum over the row's set of scale * B (A x[r]) ). Called by every
  * thread of the team; has its own barriers inside and one at its end. domain 0: rows of the step
  * (T); 1: sampled rows (N; their adapter is that of row last[n]). */
+enum { LGP_LORA_WHOLE, LGP_LORA_SHRINK, LGP_LORA_FOLD };
+
 typedef struct LgpLora {
     int32_t layer, domain, site_count;
     int32_t sites[LGP_LORA_SITES];
@@ -77,6 +79,10 @@ typedef struct LgpLora {
      * weight, and a result a row. */
     const int32_t *choice; /* [rows * slots] */
     int32_t experts, slots, share;
+    /* LGP_LORA_WHOLE, or one call for each part, with a barrier between that the program has
+     * anyway: A's needs no base result, so that it fills the end of the base's tasks. Then its
+     * tasks are numbered from base_tasks on, and this thread has claimed number `claimed`. */
+    int32_t part, base_tasks, claimed;
 } LgpLora;
 
 struct LgpStep {

@@ -57,6 +57,10 @@ typedef struct LoraLaunch {
     int32_t thread, thread_count;
     void *team;
     int32_t (*claim)(void *team);
+    /* Where tasks of others are claimed in the same row of numbers: how many came before, and the
+     * number that this thread has claimed already. */
+    int32_t base_tasks;
+    const int32_t *claimed; /* NULL: none */
     void (*barrier)(void *team, int32_t thread);
     float *own; /* this thread's memory for lows that are cheaper computed by each thread than
                    waited for */
@@ -84,7 +88,8 @@ LgStatus lora_apply(const LoraKernels *k, const LoraDense *d, LgError *err);
 
 /* Routed: the groups of a step's route, sibling sites of one x in one shrink.  Called by every
  * thread of the team; two barriers inside at most, the last at its end; none where no group adapts
- * these sites. The handles were resolved before. */
+ * these sites. With call->part only that part of the work, and of the barriers that at the end of
+ * LGP_LORA_FOLD. The handles were resolved before. */
 void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route);
 
 /* Items of one group (an adapter set) and one expert, that follow each other. */

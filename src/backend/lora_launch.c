@@ -197,7 +197,16 @@ void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRout
     if (shrink == 0)
         return;
     float *low = route->low;
-    if (shrink <= OWN_WORK && route->count * route->low_stride <= l->own_floats) {
+    if (call->part == LGP_LORA_SHRINK) {
+        LoraLaunch early = *l;
+        early.base_tasks = call->base_tasks;
+        early.claimed = &call->claimed;
+        shrink_all(&early, call, route, low, shrink);
+        return;
+    }
+    if (call->part == LGP_LORA_FOLD) {
+        /* A's part is done */
+    } else if (shrink <= OWN_WORK && route->count * route->low_stride <= l->own_floats) {
         LoraLaunch alone = *l;
         alone.claim = NULL;
         low = l->own;

@@ -33,7 +33,8 @@ typedef struct Walk {
 static inline Walk walk_begin(const LoraLaunch *l, int64_t work) {
     int64_t part = work / ((int64_t)l->thread_count * TASKS_A_THREAD);
     part = part < TASK_WORK_MIN ? TASK_WORK_MIN : part > TASK_WORK_MAX ? TASK_WORK_MAX : part;
-    return (Walk){.launch = l, .task_work = part, .next = l->claim ? l->claim(l->team) : 0};
+    int32_t next = l->claimed ? *l->claimed : l->claim ? l->claim(l->team) : 0;
+    return (Walk){.launch = l, .task_work = part, .next = next - l->base_tasks};
 }
 
 static inline bool walk_mine(Walk *w) {
@@ -47,7 +48,7 @@ static inline bool walk_mine(Walk *w) {
 
 static inline void walk_done(Walk *w) {
     if (w->launch->claim)
-        w->next = w->launch->claim(w->launch->team);
+        w->next = w->launch->claim(w->launch->team) - w->launch->base_tasks;
 }
 
 static inline int32_t in_range(int64_t n, int32_t from, int32_t to) {

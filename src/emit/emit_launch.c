@@ -134,15 +134,11 @@ static void lora_site(Emit *e, const Stage *s, int at) {
     emit_done(e, &y);
 }
 
-/* One adapter call; its sites share x. */
-static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
+/* What an adapter call is about; its sites share x. */
+static void lora_fields(Emit *e, const Launch *l, const LaunchLora *c) {
     const Stage *first = l->stages[c->stages[0]];
-    int domain = emit_domain(e, l);
-    emit_line(e, "if (step->lora_rows[%d]) { /* adapters */", domain);
-    e->indent++;
-    emit_line(e, "LgpLora call = {0};");
     emit_line(e, "call.layer = %s;", l->in_layer ? "layer" : "0");
-    emit_line(e, "call.domain = %d;", domain);
+    emit_line(e, "call.domain = %d;", emit_domain(e, l));
     emit_line(e, "call.site_count = %d;", c->count);
     emit_line(e, "call.store_bf16 = %d;", emit_rounds(e, first->stmt->targets[0].tensor) ? 1 : 0);
     if (first->matmul) {
@@ -164,8 +160,40 @@ static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
     }
     for (int k = 0; k < c->count; k++)
         lora_site(e, l->stages[c->stages[k]], k);
-    emit_code(e, first->stmt->line, "step->lora(step, thread, &call);");
+}
+
+static void lora_step(Emit *e, const Launch *l, const LaunchLora *c) {
+    emit_code(e, l->stages[c->stages[0]]->stmt->line, "step->lora(step, thread, &call);");
     emit_own(e);
+}
+
+/* A's part beside the tasks of the product, whose numbers it goes on with. */
+static bool lora_overlaps(const Launch *l) {
+    return l->lora_count == 1 && l->stages[0]->matmul && l->stages[0]->matmul->expert < 0;
+}
+
+static void lora_early(Emit *e, const Launch *l) {
+    emit_line(e, "LgpLora call = {0};");
+    emit_line(e, "if (step->lora_rows[%d]) { /* adapters: A's part */", emit_domain(e, l));
+    e->indent++;
+    lora_fields(e, l, &l->loras[0]);
+    emit_line(e, "call.part = LGP_LORA_SHRINK;");
+    emit_line(e, "call.base_tasks = tasks;");
+    emit_line(e, "call.claimed = task;");
+    lora_step(e, l, &l->loras[0]);
+    emit_line(e, "call.part = LGP_LORA_FOLD;");
+    e->indent--;
+    emit_line(e, "}");
+}
+
+static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
+    emit_line(e, "if (step->lora_rows[%d]) { /* adapters */", emit_domain(e, l));
+    e->indent++;
+    if (!lora_overlaps(l)) {
+        emit_line(e, "LgpLora call = {0};");
+        lora_fields(e, l, c);
+    }
+    lora_step(e, l, c);
     e->indent--;
     emit_line(e, "}");
 }
@@ -174,8 +202,7 @@ static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
 static void tiles_behind_adapters(Emit *e, int launch) {
     const Launch *l = &e->plan->launches[launch];
     emit_line(e, "if (adapted) {");
-    emit_line(e, "    const int32_t tasks = ends[0];");
-    emit_line(e, "    for (int32_t task; (task = step->claim(step->team)) < tasks;)");
+    emit_line(e, "    while ((task = step->claim(step->team)) < tasks)");
     emit_line(e, "        tile_%d(step%s, lgp_matmul_part(&part[0], task));", launch,
               l->in_layer ? ", layer" : "");
     emit_line(e, "    step->barrier(step->team, thread);");
@@ -227,7 +254,8 @@ void emit_matmul_part(Emit *e, const Stage *s, const char *part) {
 
 /* Tasks of one product after another. */
 static void product_tasks(Emit *e) {
-    emit_line(e, "for (int32_t task; (task = step->claim(step->team)) < tasks;) {");
+    emit_line(e, "int32_t task;");
+    emit_line(e, "while ((task = step->claim(step->team)) < tasks) {");
     emit_line(e, "    int32_t k = 0;");
     emit_line(e, "    while (task >= ends[k])");
     emit_line(e, "        k++;");
@@ -242,7 +270,8 @@ static void tile_tasks(Emit *e, int launch) {
     emit_line(e, "tasks = ends[0];");
     if (l->lora_count)
         emit_line(e, "const int32_t adapted = step->lora_rows[%d];", emit_domain(e, l));
-    emit_line(e, "for (int32_t task; (task = step->claim(step->team)) < tasks;) {");
+    emit_line(e, "int32_t task;");
+    emit_line(e, "while ((task = step->claim(step->team)) < tasks) {");
     emit_line(e, "    for (int32_t k = 0; k < %d; k++)", l->epilogue);
     emit_line(e, "        lgp_matmul_task(&part[k], task, scratch);");
     if (l->lora_count)
@@ -280,6 +309,8 @@ LgStatus emit_matmul(Emit *e, int launch) {
         tile_tasks(e, launch);
     else
         product_tasks(e);
+    if (lora_overlaps(l))
+        lora_early(e, l);
     return emit_launch_end(e, launch);
 }
 
