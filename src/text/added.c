@@ -19,6 +19,8 @@ LgStatus added_set_add(AddedSet *s, AddedToken token, LgError *err) {
     if (token.text.len > ADDED_BYTES_MAX)
         return lg_fail(err, LG_LIMIT, 0, "added token %d: its text has %zu bytes, limit %d",
                        token.id, token.text.len, ADDED_BYTES_MAX);
+    if (!utf8_valid(token.text)) /* it would cut characters of the text in two */
+        return lg_fail(err, LG_BAD_INPUT, 0, "added token %d: its text is not UTF-8", token.id);
     if (s->count == ADDED_TOKENS_MAX)
         return lg_fail(err, LG_LIMIT, 0, "added tokens: more than %d", ADDED_TOKENS_MAX);
     if (s->count == s->cap) {

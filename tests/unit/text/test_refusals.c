@@ -374,6 +374,10 @@ static void gguf_vocabularies_that_are_not_served_are_named(void **state) {
     v.merges = tokens;
     check_vocab(v, LG_BAD_INPUT, "tokenizer.ggml.merges[0] is not \"left right\"");
     v = ok;
+    const LgStr part[] = {LG_STR("a"), LG_STR("b"), LG_STR("\x96"), LG_STR("ab")};
+    v.tokens = part; /* found in a text, it would cut a character in two */
+    check_vocab(v, LG_BAD_INPUT, "added token 2: its text is not UTF-8");
+    v = ok;
     v.add_bos = true;
     v.bos_id = 4;
     check_vocab(v, LG_BAD_INPUT, "has the id 4, which is no token");
