@@ -24,3 +24,12 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   lg_kernel_level(avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -DLGP_LEVEL_AVX2 -DLGP_LEVEL_AVX512)
   target_compile_definitions(lg_kernels_avx512 PRIVATE LGP_HAS_AVX2)
 endif()
+
+# Device code: every module with its kernels, as text (src/backend/cuda/modules.h); it is compiled where it runs.
+file(GLOB_RECURSE lg_cuda_files CONFIGURE_DEPENDS kernels/cuda/*)
+set(lg_cuda_table ${CMAKE_BINARY_DIR}/generated/cuda_table.c)
+add_custom_command(OUTPUT ${lg_cuda_table}
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/cuda_table.py ${lg_cuda_table}
+  DEPENDS ${lg_cuda_files} ${CMAKE_SOURCE_DIR}/tools/cuda_table.py
+  WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} VERBATIM)
+target_sources(lg_backend PRIVATE ${lg_cuda_table})
