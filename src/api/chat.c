@@ -41,7 +41,7 @@ static LgStatus add_gguf_token(const Gguf *g, const char *key, const char *name,
     return chat_set_add_token(s, name, tokens[id->integer], err);
 }
 
-static LgStatus fill_from_gguf(const Gguf *g, ChatSet *s, LgError *err) {
+LgStatus api_gguf_templates(const Gguf *g, ChatSet *s, LgError *err) {
     static const struct {
         const char *key, *name;
     } templates[] = {{"tokenizer.chat_template", "default"},
@@ -65,7 +65,7 @@ static LgStatus open_chat(LgEngine *e, LgError *err) {
     ChatSet set = {0};
     if (e->chat.plain || e->chat.tools)
         return LG_OK;
-    LgStatus status = g ? fill_from_gguf(g, &set, err) : open_folder(e, &set, err);
+    LgStatus status = g ? api_gguf_templates(g, &set, err) : open_folder(e, &set, err);
     if (status == LG_OK && !set.plain && !set.tools)
         status = no_template(e, err);
     if (status == LG_OK)

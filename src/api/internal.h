@@ -10,11 +10,14 @@ struct LgEngine {
     Engine *engine;
     Tokenizer *tokenizer; /* opened on first use */
     ChatSet chat;         /* opened on first use */
+    LgSequence *first;    /* those that the caller holds */
 };
 
+/* Whichever of the two the caller gives back first: the sequence of a closed engine is empty. */
 struct LgSequence {
-    Sequence *sequence;
+    Sequence *sequence; /* NULL, as engine: the engine was closed */
     LgEngine *engine;
+    LgSequence *next;
     Detok detok;
     bool detok_open;
     size_t text_ids; /* new ids already turned to text */
@@ -25,6 +28,10 @@ struct LgSequence {
 
 /* text.c: the tokenizer of a checkpoint, from tokenizer.json or a GGUF's vocabulary. */
 LgStatus api_tokenizer(LgEngine *e, LgError *err);
+/* What a GGUF's metadata say: its vocabulary; its templates and tokens, into an empty set, which
+ * the caller clears on failure too. */
+LgStatus api_gguf_tokenizer(const Gguf *g, Tokenizer **out, LgError *err);
+LgStatus api_gguf_templates(const Gguf *g, ChatSet *s, LgError *err);
 /* A file of the checkpoint's folder; one that is not there is an empty one. */
 LgStatus api_read_settings(const LgEngine *e, const char *name, Buf *out, LgError *err);
 

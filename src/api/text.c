@@ -24,7 +24,7 @@ static LgStr gguf_text(const Gguf *g, const char *key) {
     return v && v->kind == CONFIG_STRING ? v->string : LG_STR("");
 }
 
-static LgStatus tokenizer_from_gguf(const Gguf *g, Tokenizer **out, LgError *err) {
+LgStatus api_gguf_tokenizer(const Gguf *g, Tokenizer **out, LgError *err) {
     TokenizerVocab v = {.model = gguf_text(g, "tokenizer.ggml.model"),
                         .pre = gguf_text(g, "tokenizer.ggml.pre"),
                         .architecture = gguf_text(g, "general.architecture")};
@@ -72,7 +72,7 @@ LgStatus api_tokenizer(LgEngine *e, LgError *err) {
         return LG_OK;
     const Gguf *g = checkpoint_gguf(engine_model(e->engine)->checkpoint);
     if (g)
-        return tokenizer_from_gguf(g, &e->tokenizer, err);
+        return api_gguf_tokenizer(g, &e->tokenizer, err);
     Buf text, config;
     buf_init(&text);
     buf_init(&config);

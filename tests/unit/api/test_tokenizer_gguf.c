@@ -1,5 +1,5 @@
 /* A conversation's way to ids: the template and the vocabulary of a GGUF's metadata, together. */
-#include "chat/template.h"
+#include "api/internal.h"
 #include "formats/gguf.h"
 #include "tests/unit/text/fixtures.h"
 
@@ -17,7 +17,7 @@ static void put_str(Buf *b, const char *s) {
     buf_puts(b, s);
 }
 
-enum { KIND_I32 = 5, KIND_STRING = 8, KIND_ARRAY = 9 };
+enum { KIND_U32 = 4, KIND_I32 = 5, KIND_F32 = 6, KIND_BOOL = 7, KIND_STRING = 8, KIND_ARRAY = 9 };
 
 static void put_string_key(Buf *b, const char *key, const char *value) {
     put_str(b, key);
@@ -60,14 +60,9 @@ static LgStr text_of(const Gguf *g, const char *key) {
 }
 
 static Tokenizer *tokenizer_of(const Gguf *g) {
-    TokenizerVocab v = {.model = text_of(g, "tokenizer.ggml.model"),
-                        .pre = text_of(g, "tokenizer.ggml.pre")};
-    v.token_count = gguf_strings(g, "tokenizer.ggml.tokens", &v.tokens);
-    v.merge_count = gguf_strings(g, "tokenizer.ggml.merges", &v.merges);
-    assert_int_equal(gguf_ints(g, "tokenizer.ggml.token_type", &v.types), v.token_count);
     Tokenizer *t = NULL;
     LgError err = {0};
-    if (tokenizer_from_vocab(&v, &t, &err) != LG_OK)
+    if (api_gguf_tokenizer(g, &t, &err) != LG_OK)
         fail_msg("%s", err.message);
     return t;
 }
@@ -143,6 +138,106 @@ static void a_gguf_gives_template_and_vocabulary(void **state) {
     buf_clear(&text);
 }
 
+/* A vocabulary of pieces with scores; prefix: 0 or 1, or -1 where the file says nothing. */
+static Gguf *open_pieces(Buf *b, const char *architecture, int prefix, int bos) {
+    static const struct {
+        const char *text;
+        int32_t type;
+        float score;
+    } pieces[] = {{"<unk>", 2, 0},
+                  {"<s>", 3, 0},
+                  {"</s>", 3, 0},
+                  {"<0xC3>", 6, 0},
+                  {"<0xA9>", 6, 0},
+                  {"h", 1, -5},
+                  {"i", 1, -6},
+                  {"hi", 1, -2},
+                  {"\xe2\x96\x81", 1, -4},
+                  {"\xe2\x96\x81h", 1, -1}};
+    enum { COUNT = sizeof pieces / sizeof pieces[0] };
+    buf_puts(b, "GGUF");
+    put_u32(b, 3);
+    put_u64(b, 0);
+    put_u64(b, 7u + (prefix >= 0) + (bos >= 0));
+    put_string_key(b, "general.architecture", architecture);
+    put_string_key(b, "tokenizer.ggml.model", "llama");
+    put_string_key(b, "tokenizer.chat_template", "{{ bos_token }}plain");
+    put_string_key(b, "tokenizer.chat_template.tool_use", "{{ unk_token is defined }}tools");
+    put_array_key(b, "tokenizer.ggml.tokens", KIND_STRING, COUNT);
+    for (size_t i = 0; i < COUNT; i++)
+        put_str(b, pieces[i].text);
+    put_array_key(b, "tokenizer.ggml.token_type", KIND_I32, COUNT);
+    for (size_t i = 0; i < COUNT; i++)
+        buf_append(b, &pieces[i].type, sizeof pieces[i].type);
+    put_array_key(b, "tokenizer.ggml.scores", KIND_F32, COUNT);
+    for (size_t i = 0; i < COUNT; i++)
+        buf_append(b, &pieces[i].score, sizeof pieces[i].score);
+    if (prefix >= 0) {
+        put_str(b, "tokenizer.ggml.add_space_prefix");
+        put_u32(b, KIND_BOOL);
+        buf_putc(b, (char)prefix);
+    }
+    if (bos >= 0) {
+        put_str(b, "tokenizer.ggml.bos_token_id");
+        put_u32(b, KIND_U32);
+        put_u32(b, (uint32_t)bos);
+    }
+    Gguf *g = NULL;
+    LgError err = {0};
+    if (gguf_parse((const unsigned char *)b->data, b->len, "built", &g, &err) != LG_OK)
+        fail_msg("%s", err.message);
+    return g;
+}
+
+static void check_pieces(const char *architecture, int prefix, int bos, const char *text,
+                         const char *want) {
+    Buf file, got;
+    buf_init(&file);
+    buf_init(&got);
+    Gguf *g = open_pieces(&file, architecture, prefix, bos);
+    Tokenizer *t = tokenizer_of(g);
+    TokenIds ids = encode(t, lg_str(text), false);
+    for (size_t i = 0; i < ids.count; i++)
+        buf_printf(&got, "%s%d", i ? " " : "", ids.ids[i]);
+    assert_string_equal(got.data, want);
+    token_ids_clear(&ids);
+    tokenizer_destroy(t);
+    gguf_close(g);
+    buf_clear(&file);
+    buf_clear(&got);
+}
+
+/* What a file leaves out means what it means to llama.cpp: a token in front, which is the second
+ * one, and a space. */
+static void a_gguf_gives_pieces_and_scores(void **state) {
+    (void)state;
+    check_pieces("llama", -1, -1, "hi\xc3\xa9", "1 9 6 3 4");
+    check_pieces("llama", 1, 2, "hi", "2 9 6");
+    check_pieces("gemma3", 0, -1, "hi hi", "1 7 9 6");
+    check_pieces("phi3", 0, -1, "</s>  hi", "1 2 7");
+    check_pieces("llama", 0, -1, "</s>  hi", "1 2 8 9 6");
+}
+
+static void a_gguf_gives_templates_by_name_and_tokens(void **state) {
+    (void)state;
+    Buf file, out;
+    LgError err = {0};
+    ChatSet set = {0};
+    json_t *none = json_array();
+    buf_init(&file);
+    buf_init(&out);
+    Gguf *g = open_pieces(&file, "llama", -1, 1);
+    assert_int_equal(api_gguf_templates(g, &set, &err), LG_OK);
+    assert_int_equal(chat_set_render(&set, none, NULL, false, &out, &err), LG_OK);
+    assert_int_equal(chat_set_render(&set, none, none, false, &out, &err), LG_OK);
+    assert_string_equal(out.data, "<s>plainFalsetools");
+    chat_set_clear(&set);
+    json_decref(none);
+    gguf_close(g);
+    buf_clear(&file);
+    buf_clear(&out);
+}
+
 static LgStr read_text(const char *path, Buf *out) {
     LgError err = {0};
     if (file_read(path, 1 << 20, out, &err) != LG_OK)
@@ -195,6 +290,8 @@ static void the_models_own_metadata_gives_the_goldens(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gguf_gives_template_and_vocabulary),
+        cmocka_unit_test(a_gguf_gives_pieces_and_scores),
+        cmocka_unit_test(a_gguf_gives_templates_by_name_and_tokens),
         cmocka_unit_test(conversations_become_the_goldens_ids),
         cmocka_unit_test(the_models_own_metadata_gives_the_goldens),
     };
