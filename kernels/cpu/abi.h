@@ -11,36 +11,74 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LGP_ABI 4
+#define LGP_ABI 5
 #define LGP_PAGE 64      /* positions of a KV page */
 #define LGP_PANEL 16     /* output rows of a weight panel: lanes of the kernels */
 #define LGP_BLOCK 32     /* k elements of a block: one partial sum each */
 #define LGP_LORA_SITES 4 /* sites of one lora call */
 #define LGP_LORA_SET 4   /* adapters of one row */
 
-/* Formats of packed matrices. Quantised ones stay quantised. */
+/* Formats of packed matrices. Quantised ones stay quantised. Which stored types pack to which:
+ * src/backend/cpu/pack.c. */
 enum {
     LGP_F32 = 0,
     LGP_BF16 = 1,
     LGP_F16 = 2,
-    LGP_Q4 = 3 /* codes 0..15, d and m: Q4_0, Q4_1 */,
-    LGP_Q8 = 4 /* Q8_0 */
+    LGP_Q4 = 3,  /* four bits: d code + m */
+    LGP_Q8 = 4,  /* eight bits, signed: d code */
+    LGP_Q8M = 5, /* d code + m */
+    LGP_K4 = 6,  /* four bits: (d scale) code + m min, by blocks */
+    LGP_K4S = 7, /* the same by half blocks */
+    LGP_K8 = 8,  /* eight bits: (d scale) code + m min, by blocks */
+    LGP_K8S = 9, /* (d scale) code, by half blocks */
+    LGP_F8 = 10, /* e4m3: d code */
+    LGP_FORMAT_COUNT
 };
 
-/* Bytes of the packed panel of LGP_PANEL outputs, panels following each other; see matmul.h for the
- * order inside. Quantised matrices have columns in whole blocks. */
-static inline uint64_t lgp_panel_bytes(int32_t format, uint64_t columns) {
+/* The parts of a packed panel of LGP_PANEL outputs: a head, then blocks of LGP_BLOCK k. */
+typedef struct LgpLayout {
+    uint8_t code_bits;
+    uint8_t runs;        /* of a block, with a scale each; 0: not quantised */
+    uint8_t minimum;     /* 1: there is an m */
+    uint8_t span;        /* blocks that share an entry of the head; 0: there is no head */
+    uint8_t head_bytes;  /* of an entry */
+    uint8_t scale_bytes; /* of a block, in front of its codes */
+} LgpLayout;
+
+/* clang-format off */
+static const LgpLayout lgp_layouts[LGP_FORMAT_COUNT] = {
+    [LGP_F32]  = {32, 0, 0, 0,  0,  0},
+    [LGP_BF16] = {16, 0, 0, 0,  0,  0},
+    [LGP_F16]  = {16, 0, 0, 0,  0,  0},
+    [LGP_Q4]   = { 4, 1, 1, 0,  0, 64},
+    [LGP_Q8]   = { 8, 1, 0, 0,  0, 32},
+    [LGP_Q8M]  = { 8, 1, 1, 0,  0, 64},
+    [LGP_K4]   = { 4, 1, 1, 8, 64, 32},
+    [LGP_K4S]  = { 4, 2, 1, 8, 64, 64},
+    [LGP_K8]   = { 8, 1, 1, 8, 64, 32},
+    [LGP_K8S]  = { 8, 2, 0, 8, 32, 32},
+    [LGP_F8]   = { 8, 1, 0, 4, 64,  0},
+};
+/* clang-format on */
+
+static inline uint64_t lgp_head_bytes(int32_t format, uint64_t columns) {
+    const LgpLayout *l = &lgp_layouts[format];
     uint64_t blocks = (columns + LGP_BLOCK - 1) / LGP_BLOCK;
-    switch (format) {
-    case LGP_F32:
-        return columns * LGP_PANEL * 4;
-    case LGP_Q4:
-        return blocks * (LGP_PANEL * 4 + LGP_PANEL * LGP_BLOCK / 2);
-    case LGP_Q8:
-        return blocks * (LGP_PANEL * 2 + LGP_PANEL * LGP_BLOCK);
-    default:
-        return columns * LGP_PANEL * 2;
-    }
+    return l->span ? (blocks + l->span - 1) / l->span * l->head_bytes : 0;
+}
+
+static inline uint64_t lgp_block_bytes(int32_t format) {
+    return lgp_layouts[format].scale_bytes +
+           (uint64_t)lgp_layouts[format].code_bits * LGP_PANEL * LGP_BLOCK / 8;
+}
+
+/* Bytes of a packed panel, panels following each other; see matmul.h for the order inside.
+ * Quantised matrices have columns in whole blocks. */
+static inline uint64_t lgp_panel_bytes(int32_t format, uint64_t columns) {
+    if (lgp_layouts[format].runs)
+        return lgp_head_bytes(format, columns) +
+               (columns + LGP_BLOCK - 1) / LGP_BLOCK * lgp_block_bytes(format);
+    return columns * LGP_PANEL * lgp_layouts[format].code_bits / 8;
 }
 
 /* One entry of the weight table; see matmul.h for the packed layouts. */
@@ -118,6 +156,7 @@ typedef struct LgpInfo {
     int32_t abi;
     const char *model, *digest, *level, *compiler;
     const char *source_sha256; /* of the emitted C */
+    uint32_t formats;          /* of matrices that it has products for: bit LGP_*. */
 } LgpInfo;
 
 /* Exported by every program: const LgpInfo lgp_info; void lgp_step(const LgpStep *, int32_t

@@ -127,6 +127,11 @@ LGP_INLINE LgpF8 lgp_f8_load_s8(const void *p) {
 LGP_INLINE LgpF8 lgp_f8_load_f16(const void *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
+/* Eight f8 (e4m3), each 2^-8 of its number: as f16 with the same exponent and mantissa. */
+LGP_INLINE LgpF8 lgp_f8_load_e4m3(const void *p) {
+    __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p)), 7);
+    return _mm256_cvtph_ps(_mm_and_si128(wide, _mm_set1_epi16((int16_t)0xbf80)));
+}
 /* Lanes at even and at odd places of 16 values → the first eight, the last eight. */
 LGP_INLINE void lgp_f8_zip(LgpF8 even, LgpF8 odd, LgpF8 *first, LgpF8 *last) {
     __m256 lo = _mm256_unpacklo_ps(even, odd), hi = _mm256_unpackhi_ps(even, odd);
@@ -230,6 +235,14 @@ LGP_INLINE LgpV4 lgp_v4_load_f16(const void *p) {
 LGP_INLINE LgpF8 lgp_f8_load_f16(const void *p) {
     return (LgpF8){lgp_v4_load_f16(p), lgp_v4_load_f16((const char *)p + 8)};
 }
+LGP_INLINE LgpV4 lgp_v4_load_e4m3(const unsigned char *p) {
+    LgpU4 u = {p[0], p[1], p[2], p[3]};
+    LgpV4 size = (LgpV4)((u & 0x7fu) << 20) * 0x1p112f;
+    return (LgpV4)((LgpU4)size | (u & 0x80u) << 24);
+}
+LGP_INLINE LgpF8 lgp_f8_load_e4m3(const void *p) {
+    return (LgpF8){lgp_v4_load_e4m3(p), lgp_v4_load_e4m3((const unsigned char *)p + 4)};
+}
 LGP_INLINE void lgp_f8_zip(LgpF8 even, LgpF8 odd, LgpF8 *first, LgpF8 *last) {
     *first = (LgpF8){{even.a[0], odd.a[0], even.a[1], odd.a[1]},
                      {even.a[2], odd.a[2], even.a[3], odd.a[3]}};
@@ -273,6 +286,9 @@ LGP_INLINE void lgp_f16_store(float *p, LgpF16 v) {
 LGP_INLINE LgpF16 lgp_f16_add(LgpF16 a, LgpF16 b) {
     return _mm512_add_ps(a, b);
 }
+LGP_INLINE LgpF16 lgp_f16_mul(LgpF16 a, LgpF16 b) {
+    return _mm512_mul_ps(a, b);
+}
 LGP_INLINE LgpF16 lgp_f16_fma(LgpF16 a, LgpF16 b, LgpF16 c) {
     return _mm512_fmadd_ps(a, b, c);
 }
@@ -288,6 +304,10 @@ LGP_INLINE LgpF16 lgp_f16_load_s8(const void *p) {
 }
 LGP_INLINE LgpF16 lgp_f16_load_f16(const void *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+LGP_INLINE LgpF16 lgp_f16_load_e4m3(const void *p) {
+    __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)), 7);
+    return _mm512_cvtph_ps(_mm256_and_si256(wide, _mm256_set1_epi16((int16_t)0xbf80)));
 }
 /* Memory has lanes 0, 8, 1, 9, …: both halves read all of it and keep their own. */
 LGP_INLINE LgpF16 lgp_f16_load_bf16(const void *p) {
@@ -321,6 +341,9 @@ LGP_INLINE void lgp_f16_store(float *p, LgpF16 v) {
     lgp_f8_store(p, v.lo);
     lgp_f8_store(p + 8, v.hi);
 }
+LGP_INLINE LgpF16 lgp_f16_mul(LgpF16 a, LgpF16 b) {
+    return (LgpF16){lgp_f8_mul(a.lo, b.lo), lgp_f8_mul(a.hi, b.hi)};
+}
 LGP_INLINE LgpF16 lgp_f16_add(LgpF16 a, LgpF16 b) {
     return (LgpF16){lgp_f8_add(a.lo, b.lo), lgp_f8_add(a.hi, b.hi)};
 }
@@ -339,6 +362,9 @@ LGP_INLINE LgpF16 lgp_f16_load_s8(const void *p) {
 }
 LGP_INLINE LgpF16 lgp_f16_load_f16(const void *p) {
     return (LgpF16){lgp_f8_load_f16(p), lgp_f8_load_f16((const char *)p + 16)};
+}
+LGP_INLINE LgpF16 lgp_f16_load_e4m3(const void *p) {
+    return (LgpF16){lgp_f8_load_e4m3(p), lgp_f8_load_e4m3((const char *)p + 8)};
 }
 LGP_INLINE LgpF16 lgp_f16_load_bf16(const void *p) {
     LgpF16 v;

@@ -297,7 +297,7 @@ static void write_info(Emit *e, const char *level) {
     emit_line(e, "LGP_EXPORT extern const LgpInfo lgp_info;");
     emit_line(e,
               "const LgpInfo lgp_info = {LGP_ABI, \"%s\", \"%s\", \"%s\", __VERSION__, "
-              "LGP_SOURCE_SHA256};",
+              "LGP_SOURCE_SHA256, LGP_FORMATS};",
               e->plan->provenance.model, e->plan->digest, level);
 }
 

@@ -37,52 +37,98 @@ static void weights_free(Weights *w) {
     free(w->step);
 }
 
+/* Where a block has its f16 numbers: the scale, and what goes with codes alone. -1: nowhere. */
+static const struct {
+    DType dtype;
+    int d, m;
+} halves[] = {
+    {DTYPE_Q8_0, 0, -1}, {DTYPE_Q4_0, 0, -1},   {DTYPE_Q4_1, 0, 2},    {DTYPE_Q5_0, 0, -1},
+    {DTYPE_Q5_1, 0, 2},  {DTYPE_Q2_K, 80, 82},  {DTYPE_Q3_K, 108, -1}, {DTYPE_Q4_K, 0, 2},
+    {DTYPE_Q5_K, 0, 2},  {DTYPE_Q6_K, 208, -1}, {DTYPE_IQ4_NL, 0, -1},
+};
+
+static void draw_plain(Check *c, const Shape *s, unsigned char *row) {
+    for (int32_t k = 0; k < s->k; k++) {
+        float v = (float)draw_unit(c);
+        uint16_t h = s->dtype == DTYPE_BF16 ? bf16_from_float(v) : f16_from_float(v);
+        if (s->dtype == DTYPE_F32)
+            memcpy(row + 4 * k, &v, 4);
+        else if (s->dtype != DTYPE_F8_E4M3)
+            memcpy(row + 2 * k, &h, 2);
+        else
+            do /* any number */
+                row[k] = (unsigned char)draw(c);
+            while ((row[k] & 0x7f) == 0x7f);
+    }
+}
+
 /* Draws stored rows. A scale's exponent varies, so that a wrong block shows. */
 static void draw_stored(Check *c, const Shape *s, unsigned char *stored, uint64_t row_bytes) {
     const DTypeInfo *info = dtype_info(s->dtype);
+    size_t place = 0;
+    while (info->parts && halves[place].dtype != s->dtype)
+        place++;
     for (int32_t r = 0; r < s->n; r++) {
         unsigned char *row = stored + (uint64_t)r * row_bytes;
-        if (info->block_elems == 1) {
-            for (int32_t k = 0; k < s->k; k++) {
-                float v = (float)draw_unit(c);
-                uint16_t h = s->dtype == DTYPE_BF16 ? bf16_from_float(v) : f16_from_float(v);
-                if (s->dtype == DTYPE_F32)
-                    memcpy(row + 4 * k, &v, 4);
-                else
-                    memcpy(row + 2 * k, &h, 2);
-            }
+        if (!info->parts) {
+            draw_plain(c, s, row);
             continue;
         }
-        for (int32_t b = 0; b < s->k / LGP_BLOCK; b++, row += info->block_bytes) {
+        for (int32_t b = 0; b < s->k / (int32_t)info->block_elems; b++, row += info->block_bytes) {
             for (uint32_t i = 0; i < info->block_bytes; i++)
                 row[i] = (unsigned char)draw(c);
             uint16_t d = f16_from_float((float)(draw_unit(c) * exp2(draw_int(c, -12, 0))));
             uint16_t m = f16_from_float((float)draw_unit(c));
-            memcpy(row, &d, 2);
-            if (s->dtype == DTYPE_Q4_1)
-                memcpy(row + 2, &m, 2);
+            memcpy(row + halves[place].d, &d, 2);
+            if (halves[place].m >= 0)
+                memcpy(row + halves[place].m, &m, 2);
         }
     }
 }
 
-static void spread_of(const Shape *s, Weights *w, const unsigned char *stored, uint64_t row_bytes) {
+/* f8: one scale, one a row, or one for each 32 rows of each 128 columns. */
+static float *draw_scales(Check *c, const Shape *s, Tensor *t) {
+    int kind = draw_int(c, 0, 2);
+    uint64_t columns = ((uint64_t)s->k + 127) / 128;
+    uint64_t count = kind == 0   ? 1
+                     : kind == 1 ? (uint64_t)s->n
+                                 : ((uint64_t)s->n + 31) / 32 * columns;
+    float *scale = malloc(count * sizeof *scale);
+    for (uint64_t i = 0; i < count; i++)
+        scale[i] = (float)(draw_unit(c) * exp2(draw_int(c, -12, 0)));
+    t->scale = scale;
+    t->scale_rows = kind == 2 ? 32 : 1;
+    t->scale_stride = kind == 2 ? columns : (uint64_t)kind;
+    t->scale_columns = kind == 2 ? 128 : (uint64_t)s->k;
+    return scale;
+}
+
+/* Of one row in blocks: the formula's d and m of every element. */
+static void spread_row(const Shape *s, Weights *w, const unsigned char *row, int32_t r) {
     const DTypeInfo *info = dtype_info(s->dtype);
+    for (int32_t k = 0; k < s->k; k++) {
+        size_t at = (size_t)r * (size_t)s->k + (size_t)k;
+        uint32_t in_block = (uint32_t)k % info->block_elems;
+        BlockParts b;
+        info->parts(row + (uint32_t)k / info->block_elems * info->block_bytes, &b);
+        float d = f16_to_float(b.d) * (float)b.scale[in_block / b.run];
+        float offset = f16_to_float(b.m) * (float)b.min[in_block / b.run];
+        if (s->dtype == DTYPE_Q4_0 && s->format == LGP_Q4)
+            offset = -8.0f * d;
+        w->step[at] = fabsf(d);
+        w->spread[at] = fabsf(w->value[at] - offset) + fabsf(offset);
+    }
+}
+
+static void spread_of(const Shape *s, Weights *w, const unsigned char *stored, uint64_t row_bytes) {
     for (int32_t r = 0; r < s->n; r++) {
-        const unsigned char *row = stored + (uint64_t)r * row_bytes;
-        for (int32_t k = 0; k < s->k; k++) {
-            size_t at = (size_t)r * (size_t)s->k + (size_t)k;
-            uint16_t d = 0, m = 0;
-            if (info->block_elems > 1) {
-                memcpy(&d, row + (uint32_t)k / 32 * info->block_bytes, 2);
-                memcpy(&m, row + (uint32_t)k / 32 * info->block_bytes + 2, 2);
-            }
-            float offset = s->dtype == DTYPE_Q4_1   ? f16_to_float(m)
-                           : s->dtype == DTYPE_Q4_0 ? -8.0f * f16_to_float(d)
-                                                    : 0.0f;
-            if (s->format == LGP_Q8)
-                offset = 0.0f;
-            w->step[at] = fabsf(f16_to_float(d));
-            w->spread[at] = fabsf(w->value[at] - offset) + fabsf(offset);
+        if (dtype_info(s->dtype)->parts) {
+            spread_row(s, w, stored + (uint64_t)r * row_bytes, r);
+            continue;
+        }
+        for (size_t at = (size_t)r * (size_t)s->k; at < (size_t)(r + 1) * (size_t)s->k; at++) {
+            w->step[at] = 0;
+            w->spread[at] = fabsf(w->value[at]);
         }
     }
 }
@@ -104,16 +150,19 @@ static bool weights_make(Check *c, const Shape *s, Weights *w) {
                 .shape = {(uint64_t)s->n, (uint64_t)s->k},
                 .data = w->stored,
                 .bytes = (uint64_t)s->n * row_bytes};
+    float *scale = s->dtype == DTYPE_F8_E4M3 && s->k > 0 ? draw_scales(c, s, &t) : NULL;
     for (int32_t r = 0; r < s->n && s->k > 0; r++)
         tensor_row_f32(&t, (uint64_t)r, w->value + (size_t)r * (size_t)s->k);
     spread_of(s, w, w->stored, row_bytes);
     ParamBinding b = {.tensor = &t};
     memset(w->packed, 0xff, bytes);
     uint64_t panels = pack_panel_count((uint64_t)s->n), cut = panels / 2;
-    if (s->k > 0 &&
-        (!pack_matrix_panels(&b, s->format, (uint64_t)s->n, (uint64_t)s->k, cut, panels,
-                             w->packed) ||
-         !pack_matrix_panels(&b, s->format, (uint64_t)s->n, (uint64_t)s->k, 0, cut, w->packed)))
+    bool fits = s->k == 0 || (pack_matrix_panels(&b, s->format, (uint64_t)s->n, (uint64_t)s->k, cut,
+                                                 panels, w->packed) &&
+                              pack_matrix_panels(&b, s->format, (uint64_t)s->n, (uint64_t)s->k, 0,
+                                                 cut, w->packed));
+    free(scale);
+    if (!fits)
         return fail(c, "not packed");
     w->w = (LgpWeight){.data = w->packed, .format = s->format, .rows = s->n, .columns = s->k};
     return true;
@@ -132,20 +181,20 @@ static bool run(Check *c, const LgpMatmul *m, bool backwards) {
     return whole || fail(c, "scratch was written outside");
 }
 
-/* A chain of at most 32 steps, its products rounded too at the generic level; two joins a block;
- * the block's sum of x, the bias. */
+/* A chain of at most 32 steps, its products rounded too at the generic level; two joins a run; the
+ * run's sum of x, the bias; f8's stored numbers times their scales. */
 static double bound_of(const Shape *s, const Weights *w, const float *x, int32_t o, double ref,
                        double bias) {
     double spread = 0, lost = 0;
-    const bool q4 = s->format == LGP_Q4;
+    const LgpLayout *l = &lgp_layouts[s->format];
     for (int32_t k = 0; k < s->k; k++) {
         size_t at = (size_t)o * (size_t)s->k + (size_t)k;
         spread += (double)w->spread[at] * fabs((double)x[k]);
-        lost += q4 ? (double)w->step[at] * 0x1p-121 : 0;
+        lost += l->code_bits == 4 ? (double)w->step[at] * 0x1p-121 : 0;
     }
-    int32_t blocks = (s->k + LGP_BLOCK - 1) / LGP_BLOCK,
+    int32_t runs = (s->k + LGP_BLOCK - 1) / LGP_BLOCK * (l->runs > 1 ? l->runs : 1),
             chain = s->k < LGP_BLOCK ? s->k : LGP_BLOCK;
-    double error = (chain + 1 + 4 * blocks + 6) * U_F32 * (spread + fabs(bias)) + lost +
+    double error = (chain + 1 + 4 * runs + 7) * U_F32 * (spread + fabs(bias)) + lost +
                    (2 * s->k + 4) * TINY * 256;
     return error + round_error(fabs(ref) + error, s->round);
 }
@@ -242,23 +291,28 @@ static bool one_case(Check *c, const Shape *s) {
 static const struct {
     DType dtype;
     int format;
-} kinds[] = {{DTYPE_F32, LGP_F32}, {DTYPE_BF16, LGP_BF16}, {DTYPE_F16, LGP_F16},
-             {DTYPE_Q8_0, LGP_Q8}, {DTYPE_Q4_0, LGP_Q4},   {DTYPE_Q4_1, LGP_Q4},
-             {DTYPE_Q4_0, LGP_Q8}};
+} kinds[] = {
+    {DTYPE_F32, LGP_F32},  {DTYPE_BF16, LGP_BF16}, {DTYPE_F16, LGP_F16},  {DTYPE_Q8_0, LGP_Q8},
+    {DTYPE_Q4_0, LGP_Q4},  {DTYPE_Q4_1, LGP_Q4},   {DTYPE_Q4_0, LGP_Q8},  {DTYPE_Q5_0, LGP_Q8},
+    {DTYPE_Q5_1, LGP_Q8M}, {DTYPE_IQ4_NL, LGP_Q8}, {DTYPE_Q2_K, LGP_K4S}, {DTYPE_Q3_K, LGP_K4S},
+    {DTYPE_Q4_K, LGP_K4},  {DTYPE_Q5_K, LGP_K8},   {DTYPE_Q6_K, LGP_K8S}, {DTYPE_F8_E4M3, LGP_F8}};
 
 bool check_matmul(Check *c, uint64_t run_seed) {
-    int cases = c->quick ? 42 : 420;
+    int cases = (int)(sizeof kinds / sizeof *kinds) * (c->quick ? 6 : 60);
     for (int i = 0; i < cases; i++) {
         check_case(c, run_seed, i);
         int kind = i % (int)(sizeof kinds / sizeof *kinds);
         Shape s = {.dtype = kinds[kind].dtype, .format = kinds[kind].format};
-        bool blocks = dtype_info(s.dtype)->block_elems > 1, large = i % 60 < 7 && !c->quick;
+        int32_t block = (int32_t)dtype_info(s.dtype)->block_elems;
+        bool large = i / 16 % 9 == 0 && !c->quick;
         s.regime = (Regime)draw_int(c, 0, REGIME_COUNT - 1);
         s.rows = large ? DRAW_OF(c, 97, 128, 200)
                        : DRAW_OF(c, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 17, 25);
         s.n = DRAW_OF(c, 1, 7, 15, 16, 17, 31, 48, 67, 144, 259);
-        s.k = blocks ? LGP_BLOCK * DRAW_OF(c, 1, 2, 3, 5, 8, 17)
-                     : DRAW_OF(c, 0, 1, 7, 8, 15, 31, 32, 33, 63, 64, 65, 97, 160, 257);
+        s.k = block > LGP_BLOCK ? block * DRAW_OF(c, 1, 2, 3)
+              : lgp_layouts[s.format].runs
+                  ? LGP_BLOCK * DRAW_OF(c, 1, 2, 3, 5, 8, 17)
+                  : DRAW_OF(c, 0, 1, 7, 8, 15, 31, 32, 33, 63, 64, 65, 97, 160, 257);
         s.x_stride = s.k + DRAW_OF(c, 0, 1, 5);
         s.y_stride = s.n + DRAW_OF(c, 0, 1, 3);
         s.bias = draw_int(c, 0, 1);

@@ -9,6 +9,8 @@
 /* The stored rows of a panel; missing ones (past the matrix) are NULL and become zeros. */
 typedef struct PanelRows {
     const unsigned char *row[LGP_PANEL];
+    const Tensor *tensor[LGP_PANEL]; /* where the row is from, and its number there */
+    uint64_t number[LGP_PANEL];
 } PanelRows;
 
 typedef bool (*PanelFn)(const PanelRows *p, uint64_t columns, unsigned char *dst);
@@ -146,6 +148,94 @@ static bool panel_q4_0(const PanelRows *p, uint64_t columns, unsigned char *dst)
     return panel_blocks(p, columns, dst, LGP_Q4, 18, block_q4_0);
 }
 
+/* ---- any block format, taken apart ---- */
+
+/* The scales of run `run` of a stored block, to lane o; head: of the blocks that share d and m. */
+static void put_scales(const BlockParts *b, const LgpLayout *l, int run, unsigned char *head,
+                       unsigned char *scales, int o) {
+    unsigned char *halves = l->span ? head : scales;
+    store_u16(halves + 2 * o, b->d);
+    if (l->minimum)
+        store_u16(halves + 2 * LGP_PANEL + 2 * o, b->m);
+    for (int r = 0; l->span && r < l->runs; r++) {
+        int from = (run + r * (LGP_BLOCK / l->runs)) / b->run;
+        scales[r * LGP_PANEL + o] = (unsigned char)b->scale[from];
+        if (l->minimum)
+            scales[(l->runs + r) * LGP_PANEL + o] = (unsigned char)b->min[from];
+    }
+}
+
+static void put_codes(const int8_t *code, const LgpLayout *l, unsigned char *codes, int o) {
+    for (int k = 0; l->code_bits == 8 && k < LGP_BLOCK; k++)
+        codes[k * LGP_PANEL + o] = (unsigned char)code[k];
+    for (int g = 0; l->code_bits == 4 && g < LGP_BLOCK / 8; g++) {
+        uint32_t word = 0;
+        for (int j = 0; j < 8; j++)
+            word |= (uint32_t)(code[8 * g + j] & 15) << (4 * j);
+        memcpy(codes + (g * LGP_PANEL + o) * 4, &word, 4);
+    }
+}
+
+static void panel_parts(const PanelRows *p, uint64_t columns, unsigned char *dst, int format,
+                        DType dtype) {
+    const DTypeInfo *info = dtype_info(dtype);
+    const LgpLayout *l = &lgp_layouts[format];
+    const uint64_t bytes = lgp_block_bytes(format);
+    unsigned char *blocks = dst + lgp_head_bytes(format, columns);
+    BlockParts b;
+    for (int o = 0; o < LGP_PANEL; o++) {
+        for (uint64_t at = 0; p->row[o] && at < columns / LGP_BLOCK; at++) {
+            uint64_t in_block = at * LGP_BLOCK % info->block_elems;
+            if (in_block == 0)
+                info->parts(p->row[o] + at * LGP_BLOCK / info->block_elems * info->block_bytes, &b);
+            unsigned char *block = blocks + at * bytes;
+            unsigned char *head = l->span ? dst + at / l->span * l->head_bytes : NULL;
+            put_scales(&b, l, (int)in_block, head, block, o);
+            put_codes(b.code + in_block, l, block + l->scale_bytes, o);
+        }
+    }
+}
+
+#define PANEL_PARTS(dtype, format)                                                                 \
+    static bool panel_##dtype(const PanelRows *p, uint64_t columns, unsigned char *dst) {          \
+        panel_parts(p, columns, dst, format, DTYPE_##dtype);                                       \
+        return true;                                                                               \
+    }
+PANEL_PARTS(Q5_0, LGP_Q8)
+PANEL_PARTS(IQ4_NL, LGP_Q8)
+PANEL_PARTS(Q5_1, LGP_Q8M)
+PANEL_PARTS(Q2_K, LGP_K4S)
+PANEL_PARTS(Q3_K, LGP_K4S)
+PANEL_PARTS(Q4_K, LGP_K4)
+PANEL_PARTS(Q5_K, LGP_K8)
+PANEL_PARTS(Q6_K, LGP_K8S)
+
+/* ---- f8 ---- */
+
+/* The kernel's codes count 2^-8: the scale makes up for it. False: a NaN, which the kernel's codes
+ * do not know, or a scale that is then no f32. */
+static bool panel_f8(const PanelRows *p, uint64_t columns, unsigned char *dst) {
+    const LgpLayout *l = &lgp_layouts[LGP_F8];
+    unsigned char *codes = dst + lgp_head_bytes(LGP_F8, columns);
+    bool fits = true;
+    for (uint64_t o = 0; o < LGP_PANEL; o++) {
+        const Tensor *t = p->tensor[o];
+        for (uint64_t k = 0; p->row[o] && k < columns; k++) {
+            codes[k * LGP_PANEL + o] = p->row[o][k];
+            fits &= (p->row[o][k] & 0x7f) != 0x7f;
+            if (k % (l->span * LGP_BLOCK))
+                continue;
+            float scale = 256.0f;
+            if (t->scale)
+                scale *=
+                    t->scale[p->number[o] / t->scale_rows * t->scale_stride + k / t->scale_columns];
+            fits &= scale - scale == 0.0f;
+            memcpy(dst + k / (l->span * LGP_BLOCK) * l->head_bytes + 4 * o, &scale, 4);
+        }
+    }
+    return fits;
+}
+
 /* Stored type, packed format, routine; the first row of a type is what it packs to. */
 static const struct {
     DType dtype;
@@ -155,7 +245,11 @@ static const struct {
     {DTYPE_F32, LGP_F32, panel_f32},        {DTYPE_F16, LGP_F16, panel_f16},
     {DTYPE_BF16, LGP_BF16, panel_bf16},     {DTYPE_Q8_0, LGP_Q8, panel_q8},
     {DTYPE_Q4_0, LGP_Q4, panel_q4_0},       {DTYPE_Q4_1, LGP_Q4, panel_q4_1},
-    {DTYPE_Q4_0, LGP_Q8, panel_q4_0_as_q8},
+    {DTYPE_Q4_0, LGP_Q8, panel_q4_0_as_q8}, {DTYPE_Q5_0, LGP_Q8, panel_Q5_0},
+    {DTYPE_IQ4_NL, LGP_Q8, panel_IQ4_NL},   {DTYPE_Q5_1, LGP_Q8M, panel_Q5_1},
+    {DTYPE_Q2_K, LGP_K4S, panel_Q2_K},      {DTYPE_Q3_K, LGP_K4S, panel_Q3_K},
+    {DTYPE_Q4_K, LGP_K4, panel_Q4_K},       {DTYPE_Q5_K, LGP_K8, panel_Q5_K},
+    {DTYPE_Q6_K, LGP_K8S, panel_Q6_K},      {DTYPE_F8_E4M3, LGP_F8, panel_f8},
 };
 
 #define PACKING_COUNT (sizeof packings / sizeof *packings)
@@ -183,20 +277,31 @@ size_t pack_matrix_bytes(int format, uint64_t rows, uint64_t columns) {
     return panel && panels > SIZE_MAX / panel ? 0 : panel * panels;
 }
 
-/* Row r of the matrix as stored. A window takes `declared` rows of each `stored` ones. */
-static const unsigned char *stored_row(const ParamBinding *b, uint64_t rows, uint64_t r) {
+/* The tensor that has row r of the matrix, and its number there. A window takes `declared` rows of
+ * each `stored` ones. */
+static const Tensor *find_row(const ParamBinding *b, uint64_t rows, uint64_t r, uint64_t *number) {
     const Tensor *t = b->tensor;
     if (b->stacked) {
         uint64_t each = tensor_elems(b->stacked[0]) / b->stacked[0]->shape[b->stacked[0]->rank - 1];
-        return tensor_row(b->stacked[r / each], r % each);
+        *number = r % each;
+        return b->stacked[r / each];
     }
-    if (t->rank < 2)
-        return t->data + b->from_row; /* one row; a window of it is cut by the caller's columns */
     uint64_t stored = t->shape[t->rank - 2], outer = 1;
     for (int i = 0; i < t->rank - 2; i++)
         outer *= t->shape[i];
     uint64_t declared = rows / outer;
-    return tensor_row(t, r / declared * stored + b->from_row + r % declared);
+    *number = r / declared * stored + b->from_row + r % declared;
+    return t;
+}
+
+static void take_row(const ParamBinding *b, uint64_t rows, uint64_t r, PanelRows *p, uint64_t o) {
+    if (b->tensor && b->tensor->rank < 2) { /* one row; a window of it is cut by the columns */
+        p->tensor[o] = b->tensor;
+        p->row[o] = b->tensor->data + b->from_row;
+        return;
+    }
+    p->tensor[o] = find_row(b, rows, r, &p->number[o]);
+    p->row[o] = tensor_row(p->tensor[o], p->number[o]);
 }
 
 static void fill_constant(float value, uint64_t rows, uint64_t columns, uint64_t from, uint64_t to,
@@ -223,9 +328,9 @@ bool pack_matrix_panels(const ParamBinding *b, int format, uint64_t rows, uint64
     uint64_t bytes = lgp_panel_bytes(format, columns);
     bool fits = true;
     for (uint64_t p = panel_from; p < panel_to; p++) {
-        PanelRows source = {{NULL}};
+        PanelRows source = {.row = {NULL}};
         for (uint64_t o = 0; o < LGP_PANEL && p * LGP_PANEL + o < rows; o++)
-            source.row[o] = stored_row(b, rows, p * LGP_PANEL + o);
+            take_row(b, rows, p * LGP_PANEL + o, &source, o);
         unsigned char *to = (unsigned char *)dst + p * bytes;
         if (!source.row[LGP_PANEL - 1])
             memset(to, 0, bytes);

@@ -20,7 +20,8 @@ uint64_t pack_panel_count(uint64_t rows);
  * the work by panels. format: pack_format(b), or LGP_Q8 for a Q4_0 param.  rows and columns are the
  * whole matrix's; columns of quantised params are whole blocks (formats have seen to that).  False:
  * a Q4_0 block scale so large (above 8188) that -8 d is no f16; such a matrix is to be packed as
- * LGP_Q8, which holds the same values. */
+ * LGP_Q8, which holds the same values.  Or a NaN in f8, or a scale of f8 past f32: there is no
+ * product of those. */
 bool pack_matrix_panels(const ParamBinding *b, int format, uint64_t rows, uint64_t columns,
                         uint64_t panel_from, uint64_t panel_to, void *dst)
     __attribute__((warn_unused_result));

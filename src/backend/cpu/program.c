@@ -1,5 +1,6 @@
 #include "backend/cpu/program.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -129,10 +130,24 @@ static LgStatus find_compiler(Build *b, const char *version_dir, LgError *err) {
     return b->fields.value[PROGRAM_FIELD_compiler] ? LG_OK : lg_fail_memory(err);
 }
 
+/* Products of other formats than the weights have would only cost the compiler's time. */
+static LgStatus add_formats(Build *b, LgError *err) {
+    int count = 0;
+    while (b->flags[count])
+        count++;
+    assert(count < COMPILER_FLAGS_MAX - 1);
+    if (!b->r->formats)
+        return LG_OK;
+    b->flags[count] = arena_printf(&b->arena, "-DLGP_FORMATS=0x%xu", b->r->formats);
+    b->flags[count + 1] = NULL;
+    return b->flags[count] ? LG_OK : lg_fail_memory(err);
+}
+
 static LgStatus build_begin(Build *b, const ProgramRequest *r, const char *version_dir,
                             LgError *err) {
     b->r = r;
     LG_TRY(compiler_flags(r->level, b->flags, err));
+    LG_TRY(add_formats(b, err));
     LG_TRY(fill_plain_fields(r, r->level, &b->arena, &b->fields, err));
     LG_TRY(emit_cpu(r->plan, r->level, &b->code, err));
     LG_TRY(find_compiler(b, version_dir, err));
@@ -215,6 +230,11 @@ static LgStatus check_info(const ProgramRequest *r, const char *path, void *hand
         arena_clear(&arena);
         return status;
     }
+    if (r->formats & ~info->formats)
+        return lg_fail(err, LG_BAD_INPUT, 0,
+                       "the program \"%s\" was compiled for weights of other stored types. Compile "
+                       "it again for this model",
+                       path);
     const char *missing = level_missing(info->level);
     if (missing)
         return lg_fail(err, LG_BAD_INPUT, 0,
@@ -333,7 +353,8 @@ static LgStatus build_entry(Build *b, const char *dir, bool *kept, Program *p, L
     }
     *kept = true;
     char *source = arena_printf(&b->arena, "%s/%s.c", dir, b->key);
-    char *temp = arena_printf(&b->arena, "%s/%s.%ld.tmp.so", dir, b->key, (long)getpid());
+    /* Under the lock it is ours alone; what a killed process left is written over. */
+    char *temp = arena_printf(&b->arena, "%s/%s.tmp.so", dir, b->key);
     LgStatus status = source && temp ? cache_lookup(dir, b->key, &b->arena, &so, &state, err)
                                      : lg_fail_memory(err);
     if (status == LG_OK && state != CACHE_HIT) {

@@ -13,6 +13,7 @@ typedef struct ProgramRequest {
     const char *cache_dir; /* NULL: not kept */
     const char *compiler;  /* NULL: "cc" */
     bool require_cache;
+    uint32_t formats; /* of matrices that products are for: bit LGP_*. 0: all */
 } ProgramRequest;
 
 typedef struct Program {

@@ -250,7 +250,8 @@ static LgStatus get_program(CpuRunner *c, const RunnerOptions *o, LgError *err) 
                               .level = o->level,
                               .cache_dir = o->cache_dir,
                               .compiler = o->compiler,
-                              .require_cache = o->require_cache};
+                              .require_cache = o->require_cache,
+                              .formats = c->weights.formats};
     if (o->program_file)
         return program_load(&request, o->program_file, &c->program, err);
     LG_TRY(take_level(o, &request.level, err));
@@ -296,8 +297,8 @@ static LgStatus open_parts(CpuRunner *c, const RunnerOptions *o, LgError *err) {
     c->store_f32 = o->store_f32;
     LG_TRY(make_plan(c, o, err));
     LG_TRY(team_create(o->threads, &c->team, err));
-    LG_TRY(get_program(c, o, err));
     LG_TRY(weights_load(c->plan, o->binding, c->team, &c->arena, &c->weights, err));
+    LG_TRY(get_program(c, o, err)); /* its products are those of the weights' formats */
     int layers = o->program->layer_count > 0 ? o->program->layer_count : 1;
     c->kv.page_bytes = c->plan->layer_page_bytes * (uint64_t)layers;
     c->kv.poison = o->poison;

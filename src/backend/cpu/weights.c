@@ -24,7 +24,7 @@ typedef struct Entry {
     uint64_t first_job, job_count, panels_a_job;
     uint64_t expert_rows, expert_bytes,
         expert_jobs;       /* of each matrix; one where there are no experts */
-    atomic_bool too_large; /* a Q4_0 scale that the packed format cannot hold */
+    atomic_bool too_large; /* a scale (or a NaN) that the packed format cannot hold */
 } Entry;
 
 typedef struct Load {
@@ -243,6 +243,8 @@ static LgStatus repack_large(Load *l, Arena *arena, WeightMemory *out, LgError *
         const PlanWeight *w = e->weight;
         if (!atomic_load(&e->too_large))
             continue;
+        if (e->out->format == LGP_F8)
+            return refuse(l, w, err, "it has a NaN, or a scale past the range of f32.");
         size_t bytes = pack_matrix_bytes(LGP_Q8, e->expert_rows, w->columns);
         unsigned char *data =
             bytes && bytes <= SIZE_MAX / w->experts ? lg_alloc_aligned(bytes * w->experts) : NULL;
@@ -296,6 +298,9 @@ LgStatus weights_load(const Plan *plan, const Binding *binding, Team *team, Aren
         l.entries[i].out->data = l.data + l.entries[i].offset;
     team_run(team, load_thread, &l);
     status = repack_large(&l, arena, &w, err);
+    for (int i = 0; i < l.count; i++)
+        if (l.entries[i].weight->use == WEIGHT_MATRIX)
+            w.formats |= 1u << l.entries[i].out->format;
 done:
     lg_free(l.entries);
     if (status == LG_OK)

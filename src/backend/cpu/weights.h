@@ -13,8 +13,9 @@ typedef struct WeightMemory {
     LgpWeight *table; /* [plan->weight_total]; in the arena that weights_load was given */
     void *data;       /* packed matrices, vectors */
     uint64_t bytes;
-    void **repacked; /* matrices that did not fit their format, each on its own; the list is in the
-                        arena */
+    uint32_t formats; /* of its matrices: bit LGP_* */
+    void **repacked;  /* matrices that did not fit their format, each on its own; the list is in the
+                         arena */
     int repacked_count;
 } WeightMemory;
 
