@@ -74,9 +74,10 @@ typedef struct LgEngineOptions {
     const char *model; /* a folder with config.json and safetensors, or a .gguf file */
     const char
         *program; /* FILE.lg or FILE.so; NULL: the page that serves the checkpoint's architecture */
-    const char *backend;  /* "cpu" (NULL) or "interp", the reference interpreter */
-    const char *level;    /* CPU feature level: NULL: the best of this machine; "generic", "avx2", "avx512" */
-    const char *compiler; /* C compiler for CPU programs; NULL: "cc" */
+    const char *backend; /* "cpu" (NULL) or "interp", the reference interpreter */
+    const char
+        *level; /* CPU feature level: NULL: the best of this machine; "generic", "avx2", "avx512" */
+    const char *compiler;  /* C compiler for CPU programs; NULL: "cc" */
     const char *cache_dir; /* compiled programs; NULL: not kept, and compiled at every start */
     bool require_cache; /* fail, naming what differs, where the compiled program is not in the cache
                          */
@@ -99,7 +100,8 @@ LG_API void lg_engine_close(LgEngine *engine);
 
 /* One JSON object:
  * {"provenance":"Compiled","model":"llama","backend":"cpu","level":"avx2","digest":"…","store":"bf16",
- * "vocab":…, "context":…, "disregarded":[…],"load_s":…,"compile_s":…}. Free with lg_free_memory. */
+ * "vocab":…, "context":…, "disregarded":[…],"load_s":…,"compile_s":…}, with "note" where there is
+ * something that the user may want to know. Free with lg_free_memory. */
 LG_API LG_MUST_CHECK LgStatus lg_engine_describe(const LgEngine *engine, char **json,
                                                  LgError *error);
 
@@ -181,7 +183,9 @@ typedef struct LgRequest {
     bool digest; /* keep the SHA-256 of the logits of each sampled position */
 } LgRequest;
 
-typedef enum LgFinish { LG_RUNNING, LG_FINISH_STOP, LG_FINISH_LENGTH } LgFinish;
+/* LG_FINISH_FAILED: its logits were no numbers any more (lg_sequence_error says where), or its
+ * engine was closed. Others go on. */
+typedef enum LgFinish { LG_RUNNING, LG_FINISH_STOP, LG_FINISH_LENGTH, LG_FINISH_FAILED } LgFinish;
 
 /* What generation_config.json (or the GGUF) asks for; greedy where it says nothing. */
 LG_API void lg_engine_default_sampling(const LgEngine *engine, LgSampling *out);
@@ -191,6 +195,7 @@ LG_API void lg_engine_default_sampling(const LgEngine *engine, LgSampling *out);
  * LG_BAD_INPUT for ids outside the vocabulary. */
 LG_API LG_MUST_CHECK LgStatus lg_sequence_create(LgEngine *engine, const LgRequest *request,
                                                  LgSequence **out, LgError *error);
+/* Before or after its engine is closed. */
 LG_API void lg_sequence_destroy(LgSequence *sequence);
 
 /* One step over all sequences that are not finished (some may wait for KV memory). *active: how
@@ -201,7 +206,9 @@ LG_API LG_MUST_CHECK LgStatus lg_engine_step(LgEngine *engine, int32_t *active, 
 /* The new ids so far, borrowed until the next step. */
 LG_API const int32_t *lg_sequence_ids(const LgSequence *sequence, size_t *count);
 LG_API LgFinish lg_sequence_finish(const LgSequence *sequence);
-/* "length", "stop" or "running". */
+/* Why it failed; NULL where it has not. Borrowed until it is destroyed. */
+LG_API const char *lg_sequence_error(const LgSequence *sequence);
+/* "length", "stop", "failed" or "running". */
 LG_API const char *lg_finish_text(LgFinish finish);
 /* Text that became certain since the last call; never a part of a character. Special tokens' texts
  * are kept unless skip_special was asked for at the first call. Borrowed until the next call. */

@@ -1,4 +1,6 @@
 /* Chat templates of the public interface: those of the checkpoint, opened on first use. */
+#include <string.h>
+
 #include "api/internal.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -96,6 +98,9 @@ LgStatus lg_chat_render(LgEngine *engine, const char *messages_json, const char 
     if (status == LG_OK)
         status =
             chat_set_render(&engine->chat, messages, tools, add_generation_prompt, &out, error);
+    if (status == LG_OK && out.len && memchr(out.data, 0, out.len))
+        status = lg_fail(error, LG_BAD_INPUT, 0,
+                         "the rendered messages hold U+0000, which a prompt cannot have");
     char *data = status == LG_OK ? buf_take(&out) : NULL;
     if (status == LG_OK && !data)
         status = lg_fail_memory(error);

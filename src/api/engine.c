@@ -37,6 +37,10 @@ LgStatus lg_engine_open(const LgEngineOptions *options, LgEngine **out, LgError 
 void lg_engine_close(LgEngine *engine) {
     if (!engine)
         return;
+    for (LgSequence *s = engine->first; s; s = s->next) {
+        s->sequence = NULL;
+        s->engine = NULL;
+    }
     engine_close(engine->engine);
     tokenizer_destroy(engine->tokenizer);
     chat_set_clear(&engine->chat);
@@ -74,6 +78,8 @@ LgStatus lg_engine_describe(const LgEngine *engine, char **json, LgError *error)
         made = json_array_append_new(disregarded, json_stringn(name.ptr, name.len)) == 0;
     }
     made = json_object_set_new(o, "disregarded", disregarded) == 0 && made;
+    if (r->note)
+        made = json_object_set_new(o, "note", json_string(r->note)) == 0 && made;
     if (!made) {
         json_decref(o);
         o = NULL;

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "emit/cpu_levels.h"
 #include "emit/emit_cpu.h"
 
 typedef struct WeightSizes {
@@ -67,6 +68,9 @@ static LgStatus compile_model(const Model *m, const LgCompileOptions *o, const c
                            .compiler = o->compiler};
         return runner_compile_cpu(&r, out_path, err);
     }
+    const EmitLevel *level;
+    if (o->level)
+        LG_TRY(emit_level_find(o->level, &level, err));
     bool c = strcmp(o->emit, "c") == 0;
     if (!c && strcmp(o->emit, "plan") != 0)
         return lg_fail(err, LG_BAD_INPUT, 0,

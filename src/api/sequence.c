@@ -22,6 +22,8 @@ LgStatus lg_sequence_create(LgEngine *engine, const LgRequest *request, LgSequen
         lg_sequence_destroy(s);
         return status;
     }
+    s->next = engine->first;
+    engine->first = s;
     *out = s;
     return LG_OK;
 }
@@ -29,6 +31,12 @@ LgStatus lg_sequence_create(LgEngine *engine, const LgRequest *request, LgSequen
 void lg_sequence_destroy(LgSequence *sequence) {
     if (!sequence)
         return;
+    for (LgSequence **at = sequence->engine ? &sequence->engine->first : NULL; at && *at;
+         at = &(*at)->next)
+        if (*at == sequence) {
+            *at = sequence->next;
+            break;
+        }
     sequence_destroy(sequence->sequence);
     buf_clear(&sequence->text);
     lg_free(sequence);
@@ -41,19 +49,26 @@ LgStatus lg_engine_step(LgEngine *engine, int32_t *active, LgError *error) {
 
 const int32_t *lg_sequence_ids(const LgSequence *sequence, size_t *count) {
     size_t n = 0;
-    const int32_t *ids = sequence ? sequence_ids(sequence->sequence, &n) : NULL;
+    const int32_t *ids =
+        sequence && sequence->sequence ? sequence_ids(sequence->sequence, &n) : NULL;
     if (count)
         *count = n;
     return ids;
 }
 
 LgFinish lg_sequence_finish(const LgSequence *sequence) {
-    return sequence ? sequence_finish(sequence->sequence) : LG_FINISH_STOP;
+    return sequence && sequence->sequence ? sequence_finish(sequence->sequence) : LG_FINISH_FAILED;
+}
+
+const char *lg_sequence_error(const LgSequence *sequence) {
+    if (!sequence)
+        return NULL;
+    return sequence->sequence ? sequence_error(sequence->sequence) : "its engine was closed";
 }
 
 const char *lg_finish_text(LgFinish finish) {
-    static const char *const text[] = {"running", "stop", "length"};
-    return finish <= LG_FINISH_LENGTH ? text[finish] : "unknown";
+    static const char *const text[] = {"running", "stop", "length", "failed"};
+    return finish <= LG_FINISH_FAILED ? text[finish] : "unknown";
 }
 
 /* Turns the ids from text_ids on to text. Where memory fails nothing is lost: the call that failed
@@ -87,6 +102,8 @@ LgStatus lg_sequence_text(LgSequence *sequence, bool skip_special, const char **
                           LgError *error) {
     API_NEED(sequence);
     API_NEED(text);
+    if (!sequence->sequence)
+        return lg_fail(error, LG_BAD_INPUT, 0, "the sequence's engine was closed");
     LG_TRY(api_tokenizer(sequence->engine, error));
     if (!sequence->detok_open) {
         detok_init(&sequence->detok, sequence->engine->tokenizer, skip_special);
@@ -104,11 +121,11 @@ LgStatus lg_sequence_text(LgSequence *sequence, bool skip_special, const char **
 }
 
 const char *lg_sequence_logits_sha256(LgSequence *sequence) {
-    return sequence ? sequence_digest(sequence->sequence) : NULL;
+    return sequence && sequence->sequence ? sequence_digest(sequence->sequence) : NULL;
 }
 
 double lg_sequence_first_token_s(const LgSequence *sequence) {
-    return sequence ? sequence_first_token_s(sequence->sequence) : -1;
+    return sequence && sequence->sequence ? sequence_first_token_s(sequence->sequence) : -1;
 }
 
 typedef struct EvalSink {

@@ -108,7 +108,25 @@ static bool write_all(int fd, const char *data, size_t bytes) {
     return true;
 }
 
+/* A device, a pipe or what a link leads to is written into, never replaced. */
+static LgStatus write_through(const char *path, const void *data, size_t bytes, LgError *err) {
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(err, "open", path);
+    bool ok = write_all(fd, data, bytes);
+    int code = errno;
+    if (close(fd) != 0 && ok) {
+        ok = false;
+        code = errno;
+    }
+    errno = code;
+    return ok ? LG_OK : fail_errno(err, "write", path);
+}
+
 LgStatus file_write_atomic(const char *path, const void *data, size_t bytes, LgError *err) {
+    struct stat st;
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return write_through(path, data, bytes, err);
     Buf temp;
     buf_init(&temp);
     buf_printf(&temp, "%s.XXXXXX", path);

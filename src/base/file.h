@@ -15,6 +15,8 @@ LgStatus file_map_open(const char *path, FileMap *out, LgError *err);
 void file_map_close(FileMap *m);
 
 LgStatus file_read(const char *path, size_t max_bytes, Buf *out, LgError *err);
+/* The whole file or nothing of it; a path that is no regular file (a pipe, a device, a link) is
+ * written into. */
 LgStatus file_write_atomic(const char *path, const void *data, size_t bytes, LgError *err);
 /* The path of the file `name` of the folder dir, links resolved, appended to an empty *path.
  * Refuses (LG_BAD_INPUT) what is not a plain file name (separators, "..", control characters) and a

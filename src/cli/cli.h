@@ -66,7 +66,8 @@ bool cli_has_word(const char *words, const char *word); /* words: separated by b
 int cli_known_keys(const json_t *object, const char *keys, const char *what, long line,
                    const char *inside);
 int cli_uses(const CliOptions *o, LgAdapterUse *uses,
-             size_t *count); /* --use, or the only --adapter; at most 4 */
+             size_t *count);              /* --use, or the only --adapter; at most 4 */
+bool cli_scale(double value, float *out); /* false: infinite or 0 in 32 bits, and not so in 64 */
 int cli_check_uses(const LgEngine *e, const LgAdapterUse *uses, size_t count); /* loaded? */
 int cli_sampling(const CliOptions *o, const LgEngine *e, LgSampling *out);
 json_t *cli_program_json(const LgEngine *e, bool whole); /* the fixed form's "program" */

@@ -68,8 +68,8 @@ static const char *default_cache(Buf *path) {
 static int engine_options(const CliOptions *o, LgEngineOptions *out, Buf *cache) {
     lg_engine_options_init(out);
     long threads = 0, rows = 0, context = 0;
-    if (o->threads && !cli_int(o->threads, 1, 1024, &threads))
-        return cli_refuse("--threads %s: a number from 1 to 1024 is needed", o->threads);
+    if (o->threads && !cli_int(o->threads, 1, 256, &threads))
+        return cli_refuse("--threads %s: a number from 1 to 256 is needed", o->threads);
     if (o->rows && !cli_int(o->rows, 1, 65536, &rows))
         return cli_refuse("--rows %s: a number from 1 to 65536 is needed", o->rows);
     if (o->context && !cli_int(o->context, 1, 1 << 24, &context))
@@ -112,6 +112,27 @@ static int load_adapters(const CliOptions *o, LgEngine *e) {
     return EXIT_OK;
 }
 
+static json_t *describe(const LgEngine *e) {
+    char *text;
+    LgError err;
+    if (lg_engine_describe(e, &text, &err) != LG_OK)
+        return NULL;
+    json_t *o = NULL;
+    if (lg_json_parse(lg_str(text), "description", &o, &err) != LG_OK)
+        o = NULL;
+    lg_free_memory(text);
+    return o;
+}
+
+/* What opening has to say, such as a cache that cannot be written. */
+static void print_note(const LgEngine *e) {
+    json_t *o = describe(e);
+    const char *note = json_string_value(json_object_get(o, "note"));
+    if (note)
+        fprintf(stderr, "ligature: %s\n", note);
+    json_decref(o);
+}
+
 int cli_open(const CliOptions *o, LgEngine **out) {
     if (!o->positional)
         return cli_refuse("no MODEL is given: a checkpoint folder or a .gguf file is needed");
@@ -124,6 +145,8 @@ int cli_open(const CliOptions *o, LgEngine **out) {
     if (code == EXIT_OK && lg_engine_open(&options, &e, &err) != LG_OK)
         code = cli_fail(&err);
     buf_clear(&cache);
+    if (code == EXIT_OK)
+        print_note(e);
     if (code == EXIT_OK)
         code = load_adapters(o, e);
     if (code != EXIT_OK) {
@@ -179,7 +202,7 @@ int cli_id_list(const json_t *list, const char *what, long line, int32_t **ids, 
 
 bool cli_has_word(const char *words, const char *word) {
     size_t len = strlen(word);
-    for (const char *at = words; len && (at = strstr(at, word)) != NULL; at += len)
+    for (const char *at = words; len && !strchr(word, ' ') && (at = strstr(at, word)); at += len)
         if ((at == words || at[-1] == ' ') && (at[len] == ' ' || at[len] == 0))
             return true;
     return false;
@@ -198,6 +221,11 @@ int cli_known_keys(const json_t *object, const char *keys, const char *what, lon
                               key, inside ? " in " : "", inside ? inside : "", keys);
     }
     return EXIT_OK;
+}
+
+bool cli_scale(double value, float *out) {
+    *out = (float)value;
+    return *out - *out == 0 && (*out != 0) == (value != 0);
 }
 
 /* names: storage for the names in front of a colon. */
@@ -222,9 +250,10 @@ int cli_uses(const CliOptions *o, LgAdapterUse *uses, size_t *count) {
         uses[i] = (LgAdapterUse){.name = names[i], .scale = 1};
         if (o->use.count && item[len] == ':') {
             char *end;
-            uses[i].scale = strtof(item + len + 1, &end);
-            if (end == item + len + 1 || *end || !(uses[i].scale - uses[i].scale == 0))
-                return cli_refuse("--use %s: a number is needed after the colon", item);
+            double scale = strtod(item + len + 1, &end);
+            if (end == item + len + 1 || *end || !cli_scale(scale, &uses[i].scale))
+                return cli_refuse("--use %s: after the colon a number is needed that 32 bits hold",
+                                  item);
         }
     }
     *count = (size_t)list->count;
@@ -258,6 +287,9 @@ int cli_sampling(const CliOptions *o, const LgEngine *e, LgSampling *out) {
         *out = (LgSampling){.top_p = 1};
     if (o->temperature && !real(o->temperature, &out->temperature))
         return cli_refuse("--temperature %s: a number is needed", o->temperature);
+    if (o->greedy && out->temperature > 0)
+        return cli_refuse("--greedy is temperature 0, and --temperature asks for %s",
+                          o->temperature);
     if (o->top_p && !real(o->top_p, &out->top_p))
         return cli_refuse("--top-p %s: a number from 0 to 1 is needed", o->top_p);
     if (o->min_p && !real(o->min_p, &out->min_p))
@@ -275,23 +307,11 @@ int cli_sampling(const CliOptions *o, const LgEngine *e, LgSampling *out) {
     return EXIT_OK;
 }
 
-static json_t *describe(const LgEngine *e) {
-    char *text;
-    LgError err;
-    if (lg_engine_describe(e, &text, &err) != LG_OK)
-        return NULL;
-    json_t *o = NULL;
-    if (lg_json_parse(lg_str(text), "description", &o, &err) != LG_OK)
-        o = NULL;
-    lg_free_memory(text);
-    return o;
-}
-
 json_t *cli_program_json(const LgEngine *e, bool whole) {
     json_t *o = describe(e);
     if (!whole && o) {
-        static const char *const drop[] = {"vocab", "context", "disregarded", "load_s",
-                                           "compile_s"};
+        static const char *const drop[] = {"vocab",  "context",   "disregarded",
+                                           "load_s", "compile_s", "note"};
         for (size_t i = 0; i < sizeof drop / sizeof drop[0]; i++)
             json_object_del(o, drop[i]);
     }

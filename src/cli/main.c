@@ -31,7 +31,7 @@ static const CliCommand commands[] = {
     {"compile",
      "Compiles a page of equations for a config, or refuses with the line and the reason.",
      "FILE.lg --config DIR [--emit c|plan|so] [-o FILE]",
-     "config emit output level compiler store explain-ignored json",
+     "config emit output level compiler store explain-ignored",
      "  ligature compile models/llama.lg --config DIR --emit plan\n"
      "  ligature compile models/llama.lg --config DIR --emit so -o llama.so\n",
      cmd_compile},
@@ -58,8 +58,7 @@ static void overview(FILE *to) {
     fprintf(to, "\nligature COMMAND --help says more.\n");
 }
 
-int main(int argc, char **argv) {
-    lg_mem_install_hooks();
+static int run_command(int argc, char **argv) {
     if (argc < 2) {
         overview(stderr);
         return EXIT_REFUSED;
@@ -78,18 +77,10 @@ int main(int argc, char **argv) {
             continue;
         CliOptions options = {0};
         int code = cli_parse(argc - 2, argv + 2, &commands[i], &options);
-        if (code != EXIT_OK)
-            return code;
-        if (options.help) {
-            cli_help(&commands[i]);
-            return EXIT_OK;
-        }
-        code = commands[i].run(&options);
-        if ((fflush(stdout) != 0 || ferror(stdout)) && code == EXIT_OK) {
-            fputs("ligature: writing to standard output failed\n", stderr);
-            code = EXIT_INTERNAL;
-        }
-        return code;
+        if (code != EXIT_OK || !options.help)
+            return code == EXIT_OK ? commands[i].run(&options) : code;
+        cli_help(&commands[i]);
+        return EXIT_OK;
     }
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (cli_resembles(argv[1], commands[i].name))
@@ -97,4 +88,14 @@ int main(int argc, char **argv) {
                               "them",
                               argv[1], commands[i].name);
     return cli_refuse("there is no command \"%s\"; ligature --help lists them", argv[1]);
+}
+
+int main(int argc, char **argv) {
+    lg_mem_install_hooks();
+    int code = run_command(argc, argv);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == EXIT_OK) {
+        fputs("ligature: writing to standard output failed\n", stderr);
+        code = EXIT_INTERNAL;
+    }
+    return code;
 }

@@ -46,7 +46,7 @@ static int take_messages(LgEngine *e, Request *r, const json_t *messages, long n
         return code;
     code = cli_json_text(messages, &text);
     if (code == EXIT_OK && lg_chat_render(e, text, NULL, true, &prompt, &err) != LG_OK)
-        code = cli_fail(&err);
+        code = cli_fail_at(&err, "batch line", (size_t)number);
     if (code == EXIT_OK)
         code = request_text(e, r, prompt, strlen(prompt), LG_TEXT_RENDERED);
     lg_free_memory(prompt);
@@ -59,6 +59,10 @@ static int add_use(Request *r, const json_t *name, const json_t *scale, long num
         return cli_refuse("batch line %ld: an adapter needs a name (a string)", number);
     if (scale && !json_is_number(scale))
         return cli_refuse("batch line %ld: an adapter's \"scale\" is a number", number);
+    float factor = 1;
+    if (scale && !cli_scale(json_number_value(scale), &factor))
+        return cli_refuse("batch line %ld: an adapter's \"scale\" is %g, which 32 bits do not hold",
+                          number, json_number_value(scale));
     if (r->use_count == LG_ADAPTERS_MAX)
         return cli_refuse("batch line %ld: at most %d adapters act on one sequence", number,
                           LG_ADAPTERS_MAX);
@@ -66,14 +70,16 @@ static int add_use(Request *r, const json_t *name, const json_t *scale, long num
     if (!copy)
         return cli_no_memory();
     r->names[r->use_count] = copy;
-    r->uses[r->use_count++] =
-        (LgAdapterUse){.name = copy, .scale = scale ? (float)json_number_value(scale) : 1.0f};
+    r->uses[r->use_count++] = (LgAdapterUse){.name = copy, .scale = factor};
     return EXIT_OK;
 }
 
 static int take_adapters(Request *r, const json_t *line, long number) {
     const json_t *one = json_object_get(line, "adapter");
     const json_t *several = json_object_get(line, "adapters");
+    if (one && several)
+        return cli_refuse("batch line %ld: \"adapter\" or \"adapters\" is accepted, not both",
+                          number);
     int code = one && !json_is_null(one) ? add_use(r, one, NULL, number) : EXIT_OK;
     if (several && !json_is_array(several))
         return cli_refuse("batch line %ld: \"adapters\" is a list of {\"name\",\"scale\"}", number);
@@ -96,8 +102,10 @@ static int take_numbers(Request *r, const json_t *line, long number) {
         return cli_refuse("batch line %ld: \"n\" is a count of new tokens", number);
     if (eos && !json_is_boolean(eos))
         return cli_refuse("batch line %ld: \"eos\" is true or false", number);
-    if ((seed && !json_is_integer(seed)) || (temperature && !json_is_number(temperature)))
-        return cli_refuse("batch line %ld: \"seed\" and \"temperature\" are numbers", number);
+    if (seed && (!json_is_integer(seed) || json_integer_value(seed) < 0))
+        return cli_refuse("batch line %ld: \"seed\" is a whole number of 0 or more", number);
+    if (temperature && !json_is_number(temperature))
+        return cli_refuse("batch line %ld: \"temperature\" is a number", number);
     if (n)
         r->n = (long)json_integer_value(n);
     if (eos)
@@ -131,6 +139,7 @@ static int take_prompt(LgEngine *e, Request *r, const json_t *line, long number)
 
 int request_line(LgEngine *e, Request *r, const json_t *line, long number) {
     const json_t *title = json_object_get(line, "title");
+    r->line = number;
     int code = cli_known_keys(line, LINE_KEYS, "batch", number, NULL);
     if (code == EXIT_OK && title && !json_is_string(title))
         code = cli_refuse("batch line %ld: \"title\" is a string", number);

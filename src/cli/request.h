@@ -10,7 +10,8 @@ typedef struct Request {
     LgAdapterUse uses[LG_ADAPTERS_MAX];
     char *names[LG_ADAPTERS_MAX]; /* own the names of uses */
     size_t use_count;
-    long n; /* negative: not said */
+    long line; /* of the batch file */
+    long n;    /* negative: not said */
     bool eos;
     char *title; /* shown in text mode */
     LgSampling sampling;

@@ -37,7 +37,9 @@ static int batch_line(void *user, json_t *line, long number) {
 
 static int single_request(Run *run) {
     const CliOptions *o = run->options;
-    if ((o->prompt != NULL) + (o->ids != NULL) != 1)
+    if (o->prompt && o->ids)
+        return cli_refuse("-p and --ids are both given; one of them is the prompt");
+    if (!o->prompt && !o->ids)
         return cli_refuse("one of -p TEXT, --ids LIST and --batch FILE is needed");
     Request *r = add_request(run);
     if (!r)
@@ -82,7 +84,8 @@ static int submit(Run *run) {
                              .digest = run->options->digest};
         LgError err;
         if (lg_sequence_create(run->engine, &request, &r->sequence, &err) != LG_OK) {
-            return run->options->batch ? cli_fail_at(&err, "request", i + 1) : cli_fail(&err);
+            return run->options->batch ? cli_fail_at(&err, "batch line", (size_t)r->line)
+                                       : cli_fail(&err);
         }
     }
     return EXIT_OK;
@@ -136,6 +139,9 @@ static json_t *sequence_json(Run *run, Request *r) {
     if (text) /* UTF-8, as ever: what is none has become U+FFFD */
         made = json_object_set_new(o, "text", json_stringn_nocheck(text, bytes)) == 0;
     made = json_object_set_new(o, "finish", json_string(finish)) == 0 && made;
+    const char *error = lg_sequence_error(r->sequence);
+    if (error)
+        made = json_object_set_new(o, "error", json_string(error)) == 0 && made;
     if (run->options->digest) {
         const char *hex = lg_sequence_logits_sha256(r->sequence);
         made = json_object_set_new(o, "logits_sha256", json_string(hex)) == 0 && made;
@@ -189,6 +195,19 @@ static int print_text(Run *run) {
     return EXIT_OK;
 }
 
+/* What failed while others went on. */
+static int report_failed(const Run *run) {
+    int code = EXIT_OK;
+    for (size_t i = 0; i < run->count; i++) {
+        const char *error = lg_sequence_error(run->requests[i].sequence);
+        if (error && run->options->batch)
+            code = cli_refuse("batch line %ld: %s", run->requests[i].line, error);
+        else if (error)
+            code = cli_refuse("%s", error);
+    }
+    return code;
+}
+
 int cmd_run(const CliOptions *o) {
     Run run = {.options = o, .n = -1};
     if (o->n && !cli_int(o->n, 0, INT32_MAX, &run.n))
@@ -204,6 +223,8 @@ int cmd_run(const CliOptions *o) {
         code = step_all(&run);
     if (code == EXIT_OK)
         code = o->json ? print_json(&run) : print_text(&run);
+    if (code == EXIT_OK)
+        code = report_failed(&run);
     for (size_t i = 0; i < run.count; i++)
         request_clear(&run.requests[i]);
     free(run.requests);

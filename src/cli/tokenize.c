@@ -68,6 +68,18 @@ static int tokenize_line(void *user, json_t *line, long number) {
                               number, NULL);
     if (code != EXIT_OK)
         return code;
+    const json_t *plain = json_object_get(line, "plain"),
+                 *prompt = json_object_get(line, "add_generation_prompt");
+    if ((text != NULL) + (ids != NULL) + (messages != NULL) != 1)
+        return cli_refuse(
+            "input line %ld: exactly one of \"text\", \"ids\" and \"messages\" is needed", number);
+    if ((plain && (!text || !json_is_boolean(plain))) ||
+        (prompt && (!messages || !json_is_boolean(prompt))) ||
+        (json_object_get(line, "tools") && !messages))
+        return cli_refuse(
+            "input line %ld: \"plain\" (true or false) goes with \"text\"; \"tools\" (a "
+            "list) and \"add_generation_prompt\" (true or false) with \"messages\"",
+            number);
     if (json_is_string(text))
         return from_text(user, json_string_value(text), json_string_length(text),
                          json_is_true(json_object_get(line, "plain")) ? LG_TEXT_PLAIN
@@ -76,8 +88,8 @@ static int tokenize_line(void *user, json_t *line, long number) {
         return from_ids(user, ids, number);
     if (json_is_array(messages))
         return from_messages(user, line, number);
-    return cli_refuse(
-        "line %ld: one of \"text\" (a string), \"ids\" and \"messages\" (lists) is needed", number);
+    return cli_refuse("input line %ld: \"text\" is a string, \"ids\" and \"messages\" are lists",
+                      number);
 }
 
 int cmd_tokenize(const CliOptions *o) {

@@ -73,6 +73,9 @@ static LgStatus object_create(Engine *e, const char *name, const char *dir, Adap
 
 LgStatus engine_adapter_load(Engine *e, const char *name, const char *dir, LgError *err) {
     LG_TRY(adapter_name_check(name, err));
+    if (strcmp(name, e->runner->provenance.model) == 0)
+        return lg_fail(err, LG_CONFLICT, 0, "adapter \"%s\": that is the name of the base model",
+                       name);
     if (adapter_object_find(e, name))
         return lg_fail(err, LG_CONFLICT, 0, "adapter \"%s\": the name is taken; unload it first",
                        name);

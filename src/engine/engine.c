@@ -26,6 +26,10 @@ static LgStatus open_runner(Engine *e, const LgEngineOptions *o, LgError *err) {
     const char *backend = o->backend ? o->backend : "cpu";
     if (strcmp(backend, "cpu") == 0)
         return runner_open_cpu(&r, &e->runner, err);
+    if (strcmp(backend, "interp") == 0 && (o->level || o->compiler || o->require_cache))
+        return lg_fail(err, LG_BAD_INPUT, 0,
+                       "the back end interp compiles nothing: it takes no level, compiler or "
+                       "require_cache");
     if (strcmp(backend, "interp") == 0)
         return runner_open_interp(&r, &e->runner, err);
     return lg_fail(err, LG_BAD_INPUT, 0, "no back end is named \"%s\"; there are cpu and interp",
@@ -51,11 +55,11 @@ static LgStatus make_buffers(Engine *e, LgError *err) {
 }
 
 static LgStatus open_parts(Engine *e, const LgEngineOptions *o, LgError *err) {
-    if (o->rows_max < 0 || o->threads < 0 || o->context_max < 0 || o->threads > 1024 ||
+    if (o->rows_max < 0 || o->threads < 0 || o->context_max < 0 || o->threads > 256 ||
         o->rows_max > 65536)
         return lg_fail(err, LG_BAD_INPUT, 0,
                        "options: threads %d, rows_max %d, context_max %d; accepted are 0 (the "
-                       "default) to 1024 "
+                       "default) to 256 "
                        "threads, 65536 rows and any context",
                        o->threads, o->rows_max, o->context_max);
     bool page = o->program && !lg_str_ends(lg_str(o->program), ".so");

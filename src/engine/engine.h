@@ -52,6 +52,7 @@ LgStatus engine_adapter_find(const Engine *e, const char *name, const Adapter **
 LgStatus sequence_create(Engine *e, const LgRequest *r, Sequence **out, LgError *err);
 void sequence_destroy(Sequence *s);
 const int32_t *sequence_ids(const Sequence *s, size_t *count); /* new ids */
+const char *sequence_error(const Sequence *s);                 /* NULL: it has not failed */
 LgFinish sequence_finish(const Sequence *s);
 const char *sequence_digest(Sequence *s);
 double sequence_first_token_s(const Sequence *s);

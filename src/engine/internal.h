@@ -42,6 +42,7 @@ struct Sequence {
     int32_t page_count;
     Sha256 *digest;
     char digest_hex[65];
+    char error[200]; /* why it failed; empty: it has not */
     double created_s, first_token_s;
     /* evaluation: logits of every position go to `seen` and nothing is sampled */
     LogitsSeen seen;
@@ -83,6 +84,7 @@ bool kv_fits(const Engine *e, size_t positions);
 LgStatus kv_acquire(Engine *e, Sequence *s, bool *acquired, LgError *err);
 void kv_release(Engine *e, Sequence *s);
 
+bool sampler_all_numbers(const float *logits, int32_t vocab); /* none infinite, none a NaN */
 /* sampler.c: the next id from one row of logits; position makes the random number. */
 int32_t sampler_pick(const LgSampling *sampling, const float *logits, int32_t vocab,
                      size_t position, LgStatus *status);

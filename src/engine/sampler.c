@@ -20,6 +20,13 @@ static int32_t argmax(const float *logits, int32_t vocab) {
     return best;
 }
 
+bool sampler_all_numbers(const float *logits, int32_t vocab) {
+    float bad = 0; /* x - x is 0 for a number, NaN for an infinity or a NaN */
+    for (int32_t i = 0; i < vocab; i++)
+        bad += logits[i] - logits[i];
+    return bad == 0;
+}
+
 static int by_logit(const void *a, const void *b) {
     const Candidate *x = a, *y = b;
     if (x->logit != y->logit)

@@ -128,6 +128,10 @@ const int32_t *sequence_ids(const Sequence *s, size_t *count) {
     return s->ids + s->prompt_count;
 }
 
+const char *sequence_error(const Sequence *s) {
+    return *s->error ? s->error : NULL;
+}
+
 LgFinish sequence_finish(const Sequence *s) {
     return s->finish;
 }

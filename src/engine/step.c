@@ -2,6 +2,7 @@
  * prompt is not done), and the next ids from their logits. Which rows meet in a step changes speed
  * alone: a row's bits depend on that row. */
 #include <assert.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/float.h"
@@ -115,6 +116,14 @@ static bool is_end(const Engine *e, int32_t id) {
 
 static LgStatus take_sample(Engine *e, Sequence *s, size_t pos, const float *logits, LgError *err) {
     int32_t vocab = e->runner->vocab;
+    if (!sampler_all_numbers(logits, vocab)) {
+        snprintf(s->error, sizeof s->error,
+                 "the logits of position %zu are infinite or no numbers; weights, or an adapter at "
+                 "its scale, are too large for 32 bits",
+                 pos);
+        finish(e, s, LG_FINISH_FAILED);
+        return LG_OK;
+    }
     if (s->seen) {
         s->seen(s->seen_user, pos, logits, vocab);
         if (pos + 1 == s->count)
@@ -208,6 +217,8 @@ LgStatus engine_eval(Engine *e, const int32_t *ids, size_t count, const LgAdapte
     LgStatus status = LG_OK;
     while (status == LG_OK && s->state != SEQUENCE_FINISHED)
         status = engine_step(e, NULL, err);
+    if (status == LG_OK && s->finish == LG_FINISH_FAILED)
+        status = lg_fail(err, LG_BAD_INPUT, 0, "%s", s->error);
     sequence_destroy(s);
     return status;
 }

@@ -281,6 +281,52 @@ class Looking(unittest.TestCase):
         self.assertEqual(*same)
         self.assertIn("takes no value", ligature("run", QWEN, "--ids", "1", "--greedy=1", code=2).stderr)
 
+    def test_nothing_that_is_asked_for_is_passed_over(self):
+        load = ["--adapter", f"en={ADAPTERS}/en-r8-all"]
+        for line in ({"ids": [1], "adapter adapters": "en"}, {"ids": [1], "adapters": [{"name scale": "en"}]},
+                     {"ids": [1], "adapter": "en", "adapters": [{"name": "en"}]}, {"ids": [1], "seed": -1}, {"ids": [1], "seed": 1.5},
+                     {"messages": [{"role": "user", "content": "a\0b"}]}, {"ids": [1], "adapters": [{"name": "en", "scale": 1e-300}]}, {"ids": [1], "adapters": [{"name": "en", "scale": 1e300}]}):
+            self.assertIn("batch line 1", ligature("run", QWEN, "--batch", batch_file([line]), *load, code=2).stderr)
+        blank = tempfile.NamedTemporaryFile("w", suffix=".jsonl", delete=False)
+        blank.write('\n\n{"ids":[3],"adapter":"zz"}\n')
+        blank.close()
+        self.assertIn("batch line 3: no adapter", ligature("run", QWEN, "--batch", blank.name, code=2).stderr)
+        for line in ({"text": "a", "ids": [3]}, {"text": "a", "plain": "yes"}, {"ids": [3], "tools": []}, {"messages": [], "add_generation_prompt": 1}, {}):
+            self.assertIn("line 1", ligature("tokenize", QWEN, "--jsonl", batch_file([line]), code=2).stderr)
+        one = ["run", QWEN, "--ids", "1", "-n", 1]
+        ligature(*one, "--greedy", "--temperature", 2, code=2)
+        ligature(*one, "--backend", "interp", "--level", "generic", code=2)
+        ligature(*one, "--adapter", f"qwen3={ADAPTERS}/r1", code=2)
+        page = os.path.join(os.path.dirname(__file__), "../../models/qwen3.lg")
+        ligature("compile", page, "--config", QWEN, "--level", "bogus", code=2)
+        self.assertIn("are not kept", ligature(*one, "--cache", os.path.join(QWEN, "config.json"), code=0).stderr)
+
+    def test_logits_that_are_no_numbers_fail_their_sequence_alone(self):
+        ids, g = golden("tiny-qwen3", "base", "p5")
+        load = ["--adapter", f"en={ADAPTERS}/en-r8-all", "--store", "f32", "--greedy"]
+        batch = batch_file([dict(ids=ids, n=8), dict(ids=ids, n=8, adapters=[dict(name="en", scale=1e38)])])
+        r = ligature("run", QWEN, "--batch", batch, "--json", *load, code=2)
+        good, bad = json.loads(r.stdout)["sequences"]
+        self.assertEqual((good["ids"], good["finish"]), (g["greedy"]["ids"][:8], "length"))
+        self.assertEqual((bad["ids"], bad["finish"]), ([], "failed"))
+        self.assertIn("too large", bad["error"])
+        self.assertIn("batch line 2", r.stderr)
+        self.assertIn("too large", ligature("eval", QWEN, "--ids", "3", "--json", "--store", "f32", *load[:2], "--use", "en:1e38", code=2).stderr)
+
+    def test_what_is_written_goes_into_pipes_and_through_links(self):
+        folder = tempfile.mkdtemp()
+        page = os.path.join(os.path.dirname(__file__), "../../models/qwen3.lg")
+        pipe, link, target = (os.path.join(folder, n) for n in ("pipe", "link", "target"))
+        os.mkfifo(pipe)
+        os.symlink(target, link)
+        open(target, "w").close()
+        reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+        ligature("compile", page, "--config", QWEN, "-o", pipe)
+        self.assertIn("ATTEND", reader.communicate(timeout=30)[0])
+        ligature("compile", page, "--config", QWEN, "-o", link)
+        self.assertTrue(os.path.islink(link))
+        self.assertIn("ATTEND", read(target))
+
     def test_new_tokens_fit_the_context_where_no_number_is_asked_for(self):
         self.assertEqual(len(run_json(QWEN, "--ids", "1,2,3", "--context", 20)["sequences"][0]["ids"]), 17)
         r = ligature("run", QWEN, "--ids", "1,2,3", "-n", 18, "--context", 20, code=2)
