@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LGP_ABI 5
+#define LGP_ABI 6
 #define LGP_PAGE 64      /* positions of a KV page */
 #define LGP_PANEL 16     /* output rows of a weight panel: lanes of the kernels */
 #define LGP_BLOCK 32     /* k elements of a block: one partial sum each */
@@ -93,6 +93,13 @@ typedef struct LgpWeight {
     void (*to_f32)(const void *src, float *dst, size_t count);
 } LgpWeight;
 
+/* Rows of a table or a matrix that an adapter has in the place of the base's. */
+typedef struct LgpRows {
+    LgpWeight weight;    /* of these rows alone */
+    const int32_t *rows; /* rising; NULL: all of them */
+    int32_t count;
+} LgpRows;
+
 typedef struct LgpStep LgpStep;
 
 /* One call for all adapted products of sibling sites, after their base results y were stored and
@@ -112,6 +119,7 @@ typedef struct LgpLora {
     int32_t n[LGP_LORA_SITES];
     int32_t store_bf16;                /* round low and y to bf16 */
     const float *bias[LGP_LORA_SITES]; /* added to the base result; DoRA needs it; NULL: none */
+    int32_t bias_weight[LGP_LORA_SITES]; /* its place in the weight table */
     /* Sites of experts: `slots` results for each row of the domain, each of the expert that choice
      * names for it; `share` of them read one row of x. x and y have rows of results. NULL: one
      * weight, and a result a row. */
@@ -140,6 +148,10 @@ struct LgpStep {
     float *scratch; /* scratch_floats for each thread: thread t at scratch + t * scratch_floats */
     int64_t scratch_floats;
     int32_t lora_rows[2]; /* rows with an adapter, by domain: 0 skips every lora call */
+    /* By domain, what the adapter of each row has in the place of weights, by their places in the
+     * weight table (VECTOR: f32, TABLE: LgpRows; NULL: nothing). Where none of a step's adapters
+     * replaces anything, replaced[domain] is NULL. Replaced matrices are the lora calls' part. */
+    const void *const *const *replaced[2];
     void (*lora)(const LgpStep *step, int32_t thread, const LgpLora *call);
     void *lora_tables; /* the host's */
     /* For tests and profiles; NULL otherwise. Thread 0 calls it after the barrier that ends a
@@ -149,6 +161,12 @@ struct LgpStep {
     int32_t *sorted; /* work of the launches of experts: the most experts of a product and one,
                         then rows_max times the most choices of a row; NULL: there are none */
 };
+
+/* What the adapter of a row has in the place of a weight; NULL: nothing. */
+static inline const void *lgp_replaced(const void *const *const *replaced, int32_t row,
+                                       int32_t weight) {
+    return replaced && replaced[row] ? replaced[row][weight] : NULL;
+}
 
 /* What a program file says of itself; the host compares it with the plan before it runs lgp_step.
  */

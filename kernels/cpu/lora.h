@@ -6,7 +6,8 @@
  * over rising k; then lanes i and i + 8, then the tree of lgp_f8_sum by panels (B): one chain over
  * rising z an output fold: v = y; for each adapter of the row, in its order, v = scale * delta + v
  * as one multiply-add of the level; one rounding. DoRA: v = (c - 1) (v - bias) + v, then v = (c
- * scale) delta + v.
+ * scale) delta + v. B's bias is what its chains begin with. Outputs whose weights an adapter
+ * replaces are computed by the base's formula (matmul.h) in the place of the base's results.
  *
  * Memory of a matrix is that of its true rank, but that rows of A have columns in whole 16, and B's
  * outputs are whole panels, both filled up with zeros.  In a bf16 group of 16, elements i and i + 8
@@ -14,8 +15,7 @@
 #ifndef LG_CPU_LORA_H
 #define LG_CPU_LORA_H
 
-#include "kernels/cpu/abi.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/matmul.h"
 
 enum {
     LGP_LORA_ROWS = 0 /* A */,
@@ -35,6 +35,8 @@ typedef struct LgpLoraSite LgpLoraSite;
 struct LgpLoraSite {
     LgpLoraMatrix a, b;
     float scale;
+    const float *bias;    /* of B, whole panels; NULL: none */
+    const LgpRows *whole; /* outputs whose weights are others than the base's; NULL: none */
     /* A site of experts: [experts]; a.rows is then the largest of their ranks, and nothing else of
      * the site itself is used. */
     const LgpLoraSite *experts;
@@ -56,7 +58,8 @@ typedef struct LgpLoraRoute {
     const float *scale;   /* [count][LGP_LORA_SET], of the requests */
     /* [count]: for DoRA c = m / n of each output by [layer * site_count + site]; NULL: none. */
     const float *const *const *gain;
-    float *low; /* [count][low_stride] */
+    const void *const *const *replaced; /* LgpStep.replaced of the domain */
+    float *low;                         /* [count][low_stride] */
     int64_t low_stride;
 } LgpLoraRoute;
 
@@ -67,7 +70,8 @@ typedef struct LgpLoraProduct {
     const int32_t *row; /* NULL: 0, 1, … */
     int32_t rows;
     const LgpLoraMatrix *w;
-    int32_t from, to; /* by panels: from is a multiple of 16 */
+    const float *bias; /* by panels: what sums begin with, whole panels; NULL: 0 */
+    int32_t from, to;  /* by panels: from is a multiple of 16 */
     float *y;
     int64_t y_stride;
     int32_t round_bf16;
@@ -187,13 +191,16 @@ LGP_INLINE void lgp_lora_by_rows(int f32, const LgpLoraProduct *t) {
     }
 }
 
-/* n rows of x (n <= the tile) against one panel: sum[i] of 16 outputs. */
+/* n rows of x (n <= the tile) against one panel: sum[i] of 16 outputs. bias: where sums begin. */
 LGP_INLINE void lgp_lora_panel(int f32, int n, int ask, const float *const *x,
-                               const unsigned char *w, int32_t k, LgpF8 (*sum)[2]) {
+                               const unsigned char *w, int32_t k, const float *bias,
+                               LgpF8 (*sum)[2]) {
     const int bytes = f32 ? 64 : 32;
 #pragma GCC unroll 2
-    for (int i = 0; i < n; i++)
-        sum[i][0] = sum[i][1] = lgp_f8_zero();
+    for (int i = 0; i < n; i++) {
+        sum[i][0] = bias ? lgp_f8_load(bias) : lgp_f8_zero();
+        sum[i][1] = bias ? lgp_f8_load(bias + 8) : lgp_f8_zero();
+    }
     for (int32_t z = 0; z < k; z++, w += bytes) {
         LgpF8 lo, hi;
         if (ask)
@@ -249,7 +256,7 @@ LGP_INLINE void lgp_lora_panel_tile(int f32, int n, int accumulate, const LgpLor
         LgpF8 sum[LGP_LORA_TILE][2];
         int32_t count = t->to - o < LGP_PANEL ? t->to - o : LGP_PANEL;
         lgp_lora_panel(f32, n, n == 1, x, (const unsigned char *)w->data + o / LGP_PANEL * bytes,
-                       w->columns, sum);
+                       w->columns, t->bias ? t->bias + o : NULL, sum);
 #pragma GCC unroll 2
         for (int i = 0; i < n; i++) {
             float *y = t->y + (row + i) * t->y_stride + (o - t->from);
@@ -352,6 +359,14 @@ LGP_INLINE LgpF8 lgp_lora_regain(LgpF8 v, LgpF8 c, LgpF8 bias) {
     return lgp_f8_fma(lgp_f8_sub(c, lgp_f8_set(1.0f)), lgp_f8_sub(v, bias), v);
 }
 
+/* The bias in the base result of a list entry's row; NULL: none. */
+LGP_INLINE const float *lgp_lora_base_bias(const LgpLora *c, const LgpLoraRoute *r, int32_t site,
+                                           int32_t entry) {
+    const void *own =
+        c->bias[site] ? lgp_replaced(r->replaced, r->row[entry], c->bias_weight[site]) : NULL;
+    return own ? (const float *)own : c->bias[site];
+}
+
 /* Where the row of a list entry has its result at one site of the call. */
 LGP_INLINE float *lgp_lora_y(const LgpLoraExpand *t, int32_t entry) {
     const LgpLora *c = t->call;
@@ -379,7 +394,7 @@ LGP_INLINE void lgp_lora_fold_one(int f32, int n, const LgpLoraExpand *t, int32_
     for (int32_t o = t->from; o < t->to; o += LGP_PANEL, w += bytes) {
         LgpF8 sum[LGP_LORA_TILE][2];
         int32_t count = t->to - o < LGP_PANEL ? t->to - o : LGP_PANEL;
-        lgp_lora_panel(f32, n, n == 1, x, w, s->b.columns, sum);
+        lgp_lora_panel(f32, n, n == 1, x, w, s->b.columns, s->bias ? s->bias + o : NULL, sum);
 #pragma GCC unroll 2
         for (int i = 0; i < n; i++) {
             LgpF8 v[2];
@@ -406,7 +421,7 @@ LGP_INLINE void lgp_lora_fold_member(int f32, int n, const LgpLoraExpand *t, int
     for (int i = 0; i < n; i++)
         x[i] = t->low + (row + i) * r->low_stride + t->place[m];
     lgp_lora_panel(f32, n, n == 1, x, (const unsigned char *)s->b.data + o / LGP_PANEL * bytes,
-                   s->b.columns, sum);
+                   s->b.columns, s->bias ? s->bias + o : NULL, sum);
 #pragma GCC unroll 2
     for (int i = 0; i < n; i++) {
         const int32_t entry = t->first + row + i;
@@ -416,8 +431,9 @@ LGP_INLINE void lgp_lora_fold_member(int f32, int n, const LgpLoraExpand *t, int
         if (gain) {
             LgpF8 g[2], bias[2] = {lgp_f8_zero(), lgp_f8_zero()};
             lgp_lora_load_some(gain + o, count, g);
-            if (c->bias[t->site])
-                lgp_lora_load_some(c->bias[t->site] + o, count, bias);
+            const float *base = lgp_lora_base_bias(c, r, t->site, entry);
+            if (base)
+                lgp_lora_load_some(base + o, count, bias);
             for (int h = 0; h < 2; h++) {
                 y[h] = lgp_lora_regain(y[h], g[h], bias[h]);
                 factor[h] = lgp_f8_mul(g[h], scale);
@@ -477,6 +493,82 @@ LGP_NOINLINE void lgp_lora_expand_fold(const LgpLoraExpand *t) {
         plain ? lgp_lora_fold(1, 1, t) : lgp_lora_fold(1, 0, t);
     else
         plain ? lgp_lora_fold(0, 1, t) : lgp_lora_fold(0, 0, t);
+}
+
+/* Results of replaced weights: outputs [from, to) of list entries [first, end), which share an
+ * adapter. scratch: that of a product over the call's k. */
+typedef struct LgpLoraReplace {
+    const LgpLora *call;
+    const LgpLoraRoute *route;
+    const LgpRows *whole;
+    int32_t site, first, end, from, to;
+    float *scratch;
+} LgpLoraReplace;
+
+#define LGP_LORA_SOME 16 /* rows whose scattered outputs are computed at once */
+
+/* The product of `rows` rows of x from `row` on with panels [panel, panel_end) of w. */
+LGP_INLINE void lgp_lora_replace_run(const LgpLoraReplace *t, int32_t row, int32_t rows,
+                                     int32_t panel, int32_t outputs, const float *bias, float *y,
+                                     int64_t y_stride) {
+    const LgpLora *c = t->call;
+    LgpWeight part = t->whole->weight;
+    part.data = (const unsigned char *)part.data +
+                (uint64_t)panel * lgp_panel_bytes(part.format, (uint64_t)part.columns);
+    part.rows = outputs;
+    LgpMatmul m = {.x = c->x + row * c->x_stride,
+                   .x_stride = c->x_stride,
+                   .rows = rows,
+                   .w = &part,
+                   .y = y,
+                   .y_stride = y_stride,
+                   .bias = bias,
+                   .round_bf16 = c->store_bf16};
+    int32_t tasks = lgp_matmul_tasks(&m);
+    for (int32_t i = 0; i < tasks; i++)
+        lgp_matmul_task(&m, i, t->scratch);
+}
+
+/* The listed outputs of one panel that lie in [from, to). */
+LGP_INLINE void lgp_lora_replace_panel(const LgpLoraReplace *t, int32_t row, int32_t rows,
+                                       int32_t panel, const float *bias) {
+    const int32_t *outputs = t->whole->rows + panel * LGP_PANEL;
+    const int32_t left = t->whole->count - panel * LGP_PANEL;
+    const int32_t count = left < LGP_PANEL ? left : LGP_PANEL;
+    float some[LGP_LORA_SOME * LGP_PANEL], own[LGP_PANEL] = {0};
+    for (int32_t o = 0; bias && o < count; o++)
+        own[o] = bias[outputs[o]];
+    lgp_lora_replace_run(t, row, rows, panel, count, bias ? own : NULL, some, LGP_PANEL);
+    for (int32_t r = 0; r < rows; r++) {
+        float *y = t->call->y[t->site] + (row + r) * t->call->y_stride[t->site];
+        for (int32_t o = 0; o < count; o++)
+            if (outputs[o] >= t->from && outputs[o] < t->to)
+                y[outputs[o]] = some[r * LGP_PANEL + o];
+    }
+}
+
+/* Rows that follow each other in the step are computed together. */
+LGP_NOINLINE void lgp_lora_replace(const LgpLoraReplace *t) {
+    const LgpLora *c = t->call;
+    const int32_t *row = t->route->row, *listed = t->whole->rows;
+    const int32_t most = listed ? LGP_LORA_SOME : LGP_MM_ROWS;
+    for (int32_t i = t->first, n; i < t->end; i += n) {
+        const float *bias = lgp_lora_base_bias(c, t->route, t->site, i);
+        for (n = 1; i + n < t->end && n < most && row[i + n] == row[i] + n;)
+            n++;
+        if (!listed) {
+            lgp_lora_replace_run(
+                t, row[i], n, t->from / LGP_PANEL, t->to - t->from, bias ? bias + t->from : NULL,
+                c->y[t->site] + row[i] * c->y_stride[t->site] + t->from, c->y_stride[t->site]);
+            continue;
+        }
+        for (int32_t p = 0; p * LGP_PANEL < t->whole->count; p++) {
+            int32_t end =
+                (p + 1) * LGP_PANEL < t->whole->count ? (p + 1) * LGP_PANEL : t->whole->count;
+            if (listed[end - 1] >= t->from && listed[p * LGP_PANEL] < t->to)
+                lgp_lora_replace_panel(t, row[i], n, p, bias);
+        }
+    }
 }
 
 #endif

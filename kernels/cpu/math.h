@@ -116,4 +116,37 @@ LGP_INLINE void lgp_table_row(const LgpWeight *w, int32_t row, float *out) {
               (size_t)w->columns);
 }
 
+/* A vector as a row sees it. */
+LGP_INLINE const float *lgp_vector(const LgpStep *step, int32_t domain, int32_t row,
+                                   int32_t weight) {
+    const void *own = lgp_replaced(step->replaced[domain], row, weight);
+    return (const float *)(own ? own : step->weights[weight].data);
+}
+
+/* The place of row `row` among rows that are replaced; -1: it is not. */
+LGP_INLINE int32_t lgp_find_row(const LgpRows *r, int32_t row) {
+    int32_t low = 0, high = r->count;
+    if (!r->rows)
+        return row;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (r->rows[middle] < row)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < r->count && r->rows[low] == row ? low : -1;
+}
+
+/* Row `index` of a table as a row of the step sees it. */
+LGP_INLINE void lgp_lookup(const LgpStep *step, int32_t domain, int32_t row, int32_t weight,
+                           int32_t index, float *out) {
+    const LgpRows *own = (const LgpRows *)lgp_replaced(step->replaced[domain], row, weight);
+    int32_t at = own ? lgp_find_row(own, index) : -1;
+    if (at >= 0)
+        lgp_table_row(&own->weight, at, out);
+    else
+        lgp_table_row(&step->weights[weight], index, out);
+}
+
 #endif

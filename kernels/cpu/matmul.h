@@ -58,6 +58,9 @@ typedef struct LgpMatmul {
     float *y;
     int64_t y_stride;
     const float *bias; /* [n] or NULL; added before the one rounding */
+    /* LgpStep.replaced, and the bias's place in the weight table: rows with one of their own. */
+    const void *const *const *replaced;
+    int32_t bias_weight;
     int32_t round_bf16;
 } LgpMatmul;
 
@@ -523,6 +526,16 @@ LGP_NOINLINE void lgp_mm_prepare_x(const LgpMm *t, int runs, float *scaled, floa
     }
 }
 
+LGP_INLINE LgpF16 lgp_mm_own_bias(const LgpMatmul *m, int32_t row, int32_t n, int32_t outputs,
+                                  LgpF16 base) {
+    const float *own = (const float *)lgp_replaced(m->replaced, row, m->bias_weight);
+    float some[LGP_PANEL] = {0};
+    if (!own)
+        return base;
+    memcpy(some, own + n, (size_t)outputs * sizeof(float));
+    return lgp_f16_load(some);
+}
+
 /* acc + bias, rounded, for the outputs of a panel that exist. */
 LGP_INLINE void lgp_mm_finish(const LgpMatmul *m, const float *acc, int32_t row, int32_t rows,
                               int32_t n) {
@@ -534,7 +547,8 @@ LGP_INLINE void lgp_mm_finish(const LgpMatmul *m, const float *acc, int32_t row,
     for (int32_t r = 0; r < rows; r++, acc += LGP_PANEL) {
         float *y = m->y + (row + r) * m->y_stride + n;
         LgpF16 v = lgp_f16_load(acc);
-        v = m->bias ? lgp_f16_add(v, bias) : v;
+        if (m->bias)
+            v = lgp_f16_add(v, m->replaced ? lgp_mm_own_bias(m, row + r, n, outputs, bias) : bias);
         v = m->round_bf16 ? lgp_f16_round_bf16(v) : v;
         if (outputs == LGP_PANEL) {
             lgp_f16_store(y, v);

@@ -54,6 +54,7 @@ const LgpKernelTable LGP_TABLE = {
     .lora_scaled_add = lgp_lora_scaled_add,
     .lora_shrink = lgp_lora_shrink,
     .lora_expand_fold = lgp_lora_expand_fold,
+    .lora_replace = lgp_lora_replace,
     .lora_moe_grouped_shrink = lgp_lora_moe_grouped_shrink,
     .lora_moe_grouped_expand_fold = lgp_lora_moe_grouped_expand_fold,
     .lora_moe_gather_shrink = lgp_lora_moe_gather_shrink,

@@ -31,6 +31,7 @@ typedef struct LgpKernelTable {
     void (*lora_scaled_add)(const LgpLoraScaledAdd *t);
     void (*lora_shrink)(const LgpLoraShrink *t);
     void (*lora_expand_fold)(const LgpLoraExpand *t);
+    void (*lora_replace)(const LgpLoraReplace *t);
     void (*lora_moe_grouped_shrink)(const LgpLoraMoe *t);
     void (*lora_moe_grouped_expand_fold)(const LgpLoraMoe *t);
     void (*lora_moe_gather_shrink)(const LgpLoraMoe *t);

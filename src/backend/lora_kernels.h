@@ -62,6 +62,9 @@ typedef struct LoraLaunch {
     int32_t base_tasks;
     const int32_t *claimed; /* NULL: none */
     void (*barrier)(void *team, int32_t thread);
+    /* Outputs whose weights an adapter replaces; scratch: this thread's, of the base's products. */
+    void (*replace)(const LgpLoraReplace *t);
+    float *scratch;
     float *own; /* this thread's memory for lows that are cheaper computed by each thread than
                    waited for */
     int64_t own_floats;

@@ -36,6 +36,7 @@ LgStatus lora_apply(const LoraKernels *k, const LoraDense *d, LgError *err) {
                              .x_stride = rank,
                              .rows = d->rows,
                              .w = &d->site->b,
+                             .bias = d->site->bias,
                              .to = out,
                              .scale = d->scale};
     if (!one && k->gemm_tc_acc_k) {
@@ -148,6 +149,40 @@ static void expand_site(Walk *w, const LgpLoraExpand *whole, int32_t ranks) {
     }
 }
 
+/* ---- replaced weights ---- */
+
+/* Outputs of all the group's rows, in parts of about a task's work. */
+static void replace_site(const LoraLaunch *l, Walk *w, const LgpLora *call,
+                         const LgpLoraRoute *route, const LgpLoraGroup *g, int32_t site) {
+    LgpLoraReplace t = {.call = call,
+                        .route = route,
+                        .whole = site_of(call, route, g, 0, site)->whole,
+                        .site = site,
+                        .first = g->first,
+                        .end = g->first + g->count,
+                        .scratch = l->scratch};
+    int32_t n = call->n[site], panels = (n + LGP_PANEL - 1) / LGP_PANEL;
+    int32_t part = in_range(w->task_work / ((int64_t)LGP_PANEL * g->count * call->k), 1, panels);
+    int32_t parts = (panels + part - 1) / part;
+    for (int32_t i = 0; i < parts; i++) {
+        if (!walk_mine(w))
+            continue;
+        t.from = (int32_t)((int64_t)panels * i / parts) * LGP_PANEL;
+        t.to = (int32_t)((int64_t)panels * (i + 1) / parts) * LGP_PANEL;
+        t.to = t.to < n ? t.to : n;
+        l->replace(&t);
+        walk_done(w);
+    }
+}
+
+static bool replaces(const LgpLora *call, const LgpLoraRoute *route) {
+    for (int32_t i = 0; route->replaced && i < route->group_count; i++)
+        for (int32_t s = 0; s < call->site_count; s++)
+            if (site_of(call, route, &route->groups[i], 0, s)->whole)
+                return true;
+    return false;
+}
+
 static void expand_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route,
                        const float *low, int64_t work) {
     Walk w = walk_begin(l, work);
@@ -168,6 +203,8 @@ static void expand_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRo
                 t.place[m] = place[s][m];
                 ranks += site_of(call, route, g, m, s)->a.rows;
             }
+            if (site_of(call, route, g, 0, s)->whole)
+                replace_site(l, &w, call, route, g, s);
             if (ranks > 0)
                 expand_site(&w, &t, ranks);
         }
@@ -194,7 +231,7 @@ static int64_t count_work(const LgpLora *call, const LgpLoraRoute *route, int64_
 
 void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route) {
     int64_t expand, shrink = count_work(call, route, &expand) * (call->x ? call->k : 1);
-    if (shrink == 0)
+    if (shrink == 0 && (call->part == LGP_LORA_SHRINK || !replaces(call, route)))
         return;
     float *low = route->low;
     if (call->part == LGP_LORA_SHRINK) {
@@ -204,8 +241,8 @@ void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRout
         shrink_all(&early, call, route, low, shrink);
         return;
     }
-    if (call->part == LGP_LORA_FOLD) {
-        /* A's part is done */
+    if (call->part == LGP_LORA_FOLD || shrink == 0) {
+        /* A's part is done, or there is none */
     } else if (shrink <= OWN_WORK && route->count * route->low_stride <= l->own_floats) {
         LoraLaunch alone = *l;
         alone.claim = NULL;

@@ -90,8 +90,8 @@ typedef struct RowsEmit {
     LgStatus status;
 } RowsEmit;
 
-/* Names for what stages [from, to) of the launch read and write; then their declarations, in the
- * function and in the loop over rows. */
+/* Names for what stages [from, to) of the launch read and write; then their declarations in the
+ * loop over rows: weights too, as a row's adapter may have its own. */
 void emit_collect_refs(RowsEmit *r, int from, int to);
 void emit_declare_weights(RowsEmit *r);
 void emit_declare_rows(RowsEmit *r);

@@ -128,8 +128,9 @@ static void lora_site(Emit *e, const Stage *s, int at) {
     emit_line(e, "call.n[%d] = %llu;", at, s->matmul ? (unsigned long long)s->matmul->n : elems);
     if (s->matmul && s->matmul->bias >= 0) {
         const PlanWeight *w = plan_weight(e->plan, s->matmul->bias, WEIGHT_VECTOR);
-        emit_line(e, "call.bias[%d] = step->weights[%s].data;", at,
-                  emit_layer_index(e, w, e->arena));
+        const char *index = emit_layer_index(e, w, e->arena);
+        emit_line(e, "call.bias[%d] = step->weights[%s].data;", at, index);
+        emit_line(e, "call.bias_weight[%d] = %s;", at, index);
     }
     emit_done(e, &y);
 }
@@ -235,11 +236,16 @@ void emit_matmul_part(Emit *e, const Stage *s, const char *part) {
     buf_init(&y);
     emit_row_place(e, m->x, "0", &x);
     emit_row_place(e, target, "0", &y);
-    const char *bias = NULL;
-    if (m->bias >= 0)
-        bias = arena_printf(
-            e->arena, "step->weights[%s].data",
-            emit_layer_index(e, plan_weight(e->plan, m->bias, WEIGHT_VECTOR), e->arena));
+    const char *bias = "NULL";
+    if (m->bias >= 0) {
+        const char *at =
+            emit_layer_index(e, plan_weight(e->plan, m->bias, WEIGHT_VECTOR), e->arena);
+        bias = arena_printf(e->arena, "step->weights[%s].data", at);
+        /* an adapter's own are for rows of the step; those of experts' products are not */
+        if (bias && m->expert < 0)
+            bias = arena_printf(e->arena, "%s, .replaced = step->replaced[%d], .bias_weight = %s",
+                                bias, s->row_dim == input_dim(e, "last"), at);
+    }
     emit_code(
         e, line,
         "%s = (LgpMatmul){.x = %s /* %s */, .x_stride = %llu, .w = &step->weights[%s] /* %s "

@@ -109,8 +109,12 @@ void emit_declare_weights(RowsEmit *r) {
         if (r->e->p->tensors[ref->tensor].kind != LANG_PARAM || ref->table)
             continue;
         const PlanWeight *w = plan_weight(r->e->plan, ref->tensor, WEIGHT_VECTOR);
-        emit_line(r->e, "const float *const %s = step->weights[%s].data;", ref->name,
-                  emit_layer_index(r->e, w, r->e->arena));
+        const char *at = emit_layer_index(r->e, w, r->e->arena);
+        if (r->l->row_dim < 0)
+            emit_line(r->e, "const float *const %s = step->weights[%s].data;", ref->name, at);
+        else
+            emit_line(r->e, "const float *const %s = lgp_vector(step, %d, row, %s);", ref->name,
+                      emit_domain(r->e, r->l), at);
     }
 }
 

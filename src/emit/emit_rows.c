@@ -12,7 +12,6 @@ LgStatus emit_rows(Emit *e, int launch) {
         r.status = emit_check_type(e, l->stages[k]->stmt, l->stages[k]->stmt->targets[0].tensor);
     LG_TRY(r.status);
     emit_launch_begin(e, launch);
-    emit_declare_weights(&r);
     if (r.scratch + r.choice)
         emit_line(e, "float *const scratch = step->scratch + thread * step->scratch_floats;");
     emit_line(e, "const int32_t rows = %s;", emit_rows_text(e, l));
@@ -22,6 +21,7 @@ LgStatus emit_rows(Emit *e, int launch) {
     emit_line(e, "for (int32_t row = task * %d; row < rows && row < task * %d + %d; row++) {",
               ROWS_PER_TASK, ROWS_PER_TASK, ROWS_PER_TASK);
     e->indent++;
+    emit_declare_weights(&r);
     emit_declare_rows(&r);
     for (int k = 0; k < l->stage_count && r.status == LG_OK; k++)
         emit_stmt(&r, l->stages[k]);
@@ -44,9 +44,9 @@ LgStatus emit_tile(Emit *e, int launch) {
     emit_line(e, "static void tile_%d(const LgpStep *step%s, LgpMatmulPart tile) {", launch,
               l->in_layer ? ", int32_t layer" : "");
     e->indent++;
-    emit_declare_weights(&r);
     emit_line(e, "for (int32_t row = tile.row; row < tile.row_end; row++) {");
     e->indent++;
+    emit_declare_weights(&r);
     emit_declare_rows(&r);
     for (int k = l->epilogue; k < l->stage_count && r.status == LG_OK; k++)
         emit_tile_stmt(&r, l->stages[k]);

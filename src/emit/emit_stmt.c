@@ -201,8 +201,13 @@ static void expand_tables(RowsEmit *r, StmtEmit *x) {
         Buf index;
         buf_init(&index);
         emit_index(x, ref->row, &index);
-        emit_code(r->e, x->s->line, "lgp_table_row(&step->weights[%s], %s, %s);",
-                  emit_layer_index(r->e, w, r->e->arena), index.data, ref->name);
+        const char *at = emit_layer_index(r->e, w, r->e->arena);
+        if (r->l->row_dim < 0)
+            emit_code(r->e, x->s->line, "lgp_table_row(&step->weights[%s], %s, %s);", at,
+                      index.data, ref->name);
+        else
+            emit_code(r->e, x->s->line, "lgp_lookup(step, %d, row, %s, %s, %s);",
+                      emit_domain(r->e, r->l), at, index.data, ref->name);
         emit_done(x->e, &index);
     }
 }

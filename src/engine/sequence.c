@@ -53,16 +53,9 @@ static LgStatus take_adapters(Engine *e, const LgRequest *r, Sequence *s, LgErro
         if (!(scale - scale == 0))
             return lg_fail(err, LG_BAD_INPUT, 0, "adapter \"%s\": the scale is not a finite number",
                            o->name);
-        bool dora = false;
-        const AdapterData *data = adapter_data(o->adapter);
-        for (int k = 0; k < data->site_count * data->layer_count; k++)
-            dora |= data->sites[k].rank > 0 && data->sites[k].magnitude != NULL;
-        if (dora && r->adapter_count > 1)
-            return lg_fail(err, LG_BAD_INPUT, 0,
-                           "adapter \"%s\" uses DoRA, which is not served in a set of several "
-                           "adapters; use it "
-                           "alone",
-                           o->name);
+        const char *why = adapter_refuses(o->adapter, r->adapter_count, scale);
+        if (why)
+            return lg_fail(err, LG_BAD_INPUT, 0, "adapter \"%s\": %s", o->name, why);
         o->users++;
         s->objects[s->set.count] = o;
         s->set.use[s->set.count++] = (AdapterUse){.slot = o->slot, .scale = scale};

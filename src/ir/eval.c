@@ -201,7 +201,10 @@ void eval_destroy(Eval *e) {
     for (int i = 0; e->stmts && i < e->p->stmt_count; i++)
         for (int k = 0; k < e->stmts[i].reduce_count; k++)
             lg_free(e->stmts[i].reduces[k]->vector);
+    for (int32_t i = 0; i < e->adapter_cap; i++)
+        eval_adapter_remove(e, i);
     lg_free(e->adapters);
+    lg_free(e->replaced);
     lg_free(e->trace_value);
     lg_free(e->own_pages);
     lg_free_aligned(e->scratch);
@@ -242,18 +245,27 @@ LgStatus eval_adapter_install(Eval *e, const AdapterData *adapter, int32_t *slot
         const AdapterData **grown = lg_realloc(e->adapters, (size_t)cap * sizeof(void *));
         if (!grown)
             return lg_fail_memory(err);
-        memset(grown + at, 0, (size_t)(cap - at) * sizeof(void *));
         e->adapters = grown;
+        float ***values = lg_realloc(e->replaced, (size_t)cap * sizeof(void *));
+        if (!values)
+            return lg_fail_memory(err);
+        e->replaced = values;
+        memset(grown + at, 0, (size_t)(cap - at) * sizeof(void *));
+        memset(values + at, 0, (size_t)(cap - at) * sizeof(void *));
         e->adapter_cap = cap;
     }
+    LG_TRY(eval_replace_install(e, adapter, &e->replaced[at], err));
     e->adapters[at] = adapter;
     *slot = at;
     return LG_OK;
 }
 
 void eval_adapter_remove(Eval *e, int32_t slot) {
-    if (slot >= 0 && slot < e->adapter_cap)
-        e->adapters[slot] = NULL;
+    if (slot < 0 || slot >= e->adapter_cap || !e->adapters[slot])
+        return;
+    eval_replace_free(e, e->adapters[slot], e->replaced[slot]);
+    e->replaced[slot] = NULL;
+    e->adapters[slot] = NULL;
 }
 
 void eval_set_trace(Eval *e, EvalTrace trace, void *user) {
@@ -284,7 +296,7 @@ static LgStatus run_stmt(Eval *e, int index, int layer) {
     bool no_adapters = !e->step->ad || e->step->set_count == 0;
     if (s->stmt->role == LANG_LORA_LOW || (s->fold && no_adapters))
         return LG_OK;
-    LG_TRY(eval_stmt(e, s));
+    LG_TRY(no_adapters || s->fold ? eval_stmt(e, s) : eval_replaced(e, s));
     if (s->fold)
         return trace_target(e, index, &e->stmts[s->fold->base].targets[0], layer);
     for (int i = 0; i < s->stmt->target_count; i++)

@@ -100,6 +100,7 @@ typedef struct EvalStmt {
     int reduce_count;
     EvalNode *bulk; /* the one product of a matmul-like statement: computed in tiles */
     int choice_var; /* topk: the variable that counts the chosen; -1 */
+    int row_var;    /* the variable that runs over the step's rows or samples; -1 */
     EvalFold *fold;
 } EvalStmt;
 
@@ -116,6 +117,9 @@ struct Eval {
     /* inputs, -1 where the program does not ask for one */
     int in_token, in_slot, in_pos, in_last, in_ad;
     const AdapterData **adapters;
+    /* [adapter_cap]: of an adapter that replaces params their whole values, [tensor * layers +
+     * layer], NULL where it does not; NULL: it replaces none */
+    float ***replaced;
     int32_t adapter_cap;
     EvalTrace trace;
     void *trace_user;
@@ -137,6 +141,10 @@ struct Eval {
     int32_t pages_per_slot;
     const EvalStmt *running;
     int64_t v[LANG_VARS_MAX];
+    /* Where a statement is run for some of the rows alone: for those of one set, or (-1) for those
+     * whose set replaces nothing that it reads. */
+    bool filtered;
+    int32_t only_set;
 };
 
 static inline double eval_round(const Eval *e, double x) {
@@ -171,6 +179,15 @@ LgStatus eval_scratch(Eval *e, size_t bytes);
 
 /* eval_tile.c */
 LgStatus eval_bulk(Eval *e, EvalStmt *s);
+
+/* eval_replace.c: rows whose adapter replaces params that a statement reads. */
+LgStatus eval_replace_install(const Eval *e, const AdapterData *a, float ***out, LgError *err);
+void eval_replace_free(const Eval *e, const AdapterData *a, float **values);
+LgStatus eval_replaced(Eval *e, EvalStmt *s); /* eval_stmt, row by row with its own params */
+bool eval_row_wanted(const Eval *e, const EvalStmt *s);
+/* Puts the params of the adapter in that slot in place of the base's, or back, in the layer that
+ * runs. */
+void eval_swap(Eval *e, int32_t slot);
 
 /* eval_lora.c */
 LgStatus eval_fold_build(Eval *e, EvalStmt *s, LgError *err);

@@ -1,7 +1,7 @@
 /* Folding adapters into a site's result, row by row:
- *     low = round(sum k: x[k] * A[z,k]),  delta = sum z: low[z] * B[n,z],  y = round(fma(scale,
- * delta, y0)). The adapters of a row's set follow each other on the unrounded y, which is rounded
- * once. The lows are formed here, as each adapter has its own rank. */
+ *     low = round(sum k: x[k] * A[z,k]),  delta = sum z: low[z] * B[n,z] (+ B's bias),  y =
+ * round(fma(scale, delta, y0)). The adapters of a row's set follow each other on the unrounded y,
+ * which is rounded once. The lows are formed here, as each adapter has its own rank. */
 #include <math.h>
 
 #include "ir/eval_internal.h"
@@ -160,6 +160,8 @@ static void add_one(const Fold *k, const AdapterSite *site, float request_scale)
         double delta = 0, y = k->y[o], factor = scale;
         for (int32_t z = 0; z < site->rank; z++)
             delta = eval_round(e, delta + eval_round(e, k->low[z] * (double)b[z]));
+        if (site->b_bias)
+            delta = eval_round(e, delta + (double)site->b_bias[o]);
         if (site->magnitude) {
             double gain;
             set_vars(k, k->f->out, k->f->out_count, o);
@@ -210,11 +212,16 @@ static LgStatus fold_row(Fold *k) {
     if (rank_max == 0)
         return LG_OK;
     LG_TRY(load_row(k, rank_max));
+    bool own = set->count == 1 && e->replaced[set->use[0].slot]; /* a bias of its own */
+    if (own)
+        eval_swap(e, set->use[0].slot);
     for (int32_t u = 0; u < set->count; u++) {
         const AdapterSite *site = site_of(k, set->use[u].slot);
         if (site->rank > 0)
             add_one(k, site, set->use[u].scale);
     }
+    if (own)
+        eval_swap(e, set->use[0].slot);
     for (int64_t o = 0; o < k->out; o++) {
         set_vars(k, k->f->out, k->f->out_count, o);
         eval_store(e, &k->base->targets[0], k->y[o]);

@@ -33,6 +33,11 @@ static LgStatus check_sets(const Eval *e, const Step *step, LgError *err) {
                                "step: adapter set %d uses slot %d, where none is installed", s,
                                slot);
             const AdapterData *a = e->adapters[slot];
+            if (a->replaced_count && (set->count > 1 || set->use[u].scale != 1))
+                return lg_fail(err, LG_BAD_INPUT, 0,
+                               "step: adapter set %d has an adapter that replaces tensors of the "
+                               "base; such a one is alone, at scale 1",
+                               s);
             for (int i = 0; set->count > 1 && i < a->site_count * a->layer_count; i++)
                 if (a->sites[i].rank > 0 && a->sites[i].magnitude)
                     return lg_fail(err, LG_BAD_INPUT, 0,

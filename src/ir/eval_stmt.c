@@ -84,6 +84,8 @@ static void loop_level(Eval *e, EvalStmt *s, int level) {
     eval_bounds(e, var, &low, &high);
     for (int64_t i = low; i < high; i++) {
         e->v[var] = i;
+        if (e->filtered && var == s->row_var && !eval_row_wanted(e, s))
+            continue;
         loop_level(e, s, level + 1);
     }
 }

@@ -174,6 +174,11 @@ static void fill_addresses(Bulk *b) {
 
 /* The sum is known; what is around it is evaluated with it in place. */
 static void finish(Bulk *b, float *to, int64_t row, int64_t out, double sum) {
+    if (b->e->filtered) {
+        set_vars(b, b->row, b->row_count, row);
+        if (!eval_row_wanted(b->e, b->s))
+            return;
+    }
     if (!b->plain) {
         set_vars(b, b->row, b->row_count, row);
         set_vars(b, b->out, b->out_count, out);

@@ -259,7 +259,7 @@ static LgStatus find_choice(Eval *e, EvalStmt *s, LgError *err) {
 static LgStatus build_stmt(Eval *e, EvalStmt *s, const LangStmt *stmt, LgError *err) {
     Builder b = {.e = e, .s = s, .err = err, .status = LG_OK};
     s->stmt = stmt;
-    s->choice_var = -1;
+    s->choice_var = s->row_var = -1;
     build_bounds(&b);
     if (b.status != LG_OK || stmt->role != LANG_PLAIN)
         return b.status;
@@ -269,6 +269,11 @@ static LgStatus build_stmt(Eval *e, EvalStmt *s, const LangStmt *stmt, LgError *
         add_loops(s, s->targets[i].indexes, s->targets[i].count);
     }
     order_loops(s);
+    for (int i = 0; i < s->loop_count; i++) {
+        int dim = s->vars[s->loops[i]].dim;
+        if (dim == e->dim_rows || dim == e->dim_samples)
+            s->row_var = s->loops[i];
+    }
     s->rhs = build(&b, stmt->rhs);
     if (b.status != LG_OK)
         return b.status;

@@ -18,9 +18,12 @@ struct Adapter {
     AdapterData data;
     AdapterSite *sites;
     AdapterSite *experts; /* of all sites of experts; NULL: none is adapted */
+    AdapterReplaced *replaced;
+    int32_t *rows; /* of what is replaced in rows */
     float *numbers;
     json_t *report;
     char hash[65];
+    bool dora;
 };
 
 void adapter_destroy(Adapter *a) {
@@ -30,6 +33,8 @@ void adapter_destroy(Adapter *a) {
     lg_free_aligned(a->numbers);
     lg_free(a->sites);
     lg_free(a->experts);
+    lg_free(a->replaced);
+    lg_free(a->rows);
     lg_free(a);
 }
 
@@ -43,6 +48,17 @@ const char *adapter_hash(const Adapter *a) {
 
 const json_t *adapter_report(const Adapter *a) {
     return a->report;
+}
+
+const char *adapter_refuses(const Adapter *a, size_t count, float scale) {
+    if (a->dora && count > 1)
+        return "it uses DoRA, which is not served in a set of several adapters; use it alone";
+    if (a->data.replaced_count && count > 1)
+        return "it replaces tensors of the base, which is not served in a set of several "
+               "adapters; use it alone";
+    if (a->data.replaced_count && scale != 1)
+        return "it replaces tensors of the base, which is served at scale 1 only";
+    return NULL;
 }
 
 LgStatus adapter_name_check(const char *name, LgError *err) {
@@ -96,7 +112,16 @@ static LgStatus reserve_experts(const LangProgram *p, size_t layers, Adapter *a,
     return LG_OK;
 }
 
-static LgStatus commit(const PeftPlan *plan, const PeftConfig *config, const AdapterOptions *o,
+static LgStatus reserve_replaced(const PeftPlan *plan, Adapter *a, LgError *err) {
+    size_t rows = 0;
+    for (size_t i = 0; i < plan->replaced_count; i++)
+        rows += plan->replaced[i].tokens ? (size_t)plan->replaced[i].rows : 0;
+    a->replaced = lg_calloc(plan->replaced_count, sizeof *a->replaced);
+    a->rows = lg_alloc_array(rows, sizeof *a->rows);
+    return a->replaced && a->rows ? LG_OK : lg_fail_memory(err);
+}
+
+static LgStatus commit(PeftPlan *plan, const PeftConfig *config, const AdapterOptions *o,
                        Arena *arena, json_t **disregarded, Adapter **out, LgError *err) {
     const LangProgram *p = o->program;
     int layers = p->layer_count > 0 ? p->layer_count : 1;
@@ -104,11 +129,13 @@ static LgStatus commit(const PeftPlan *plan, const PeftConfig *config, const Ada
     Adapter *a = lg_calloc(1, sizeof *a);
     if (!a)
         return lg_fail_memory(err);
-    LgStatus status = LG_OK;
+    LgStatus status = peft_drop_copies(plan, o, *disregarded, err);
     a->sites = lg_calloc(site_count, sizeof *a->sites);
     a->numbers = lg_alloc_aligned((size_t)plan->bytes);
-    if (!a->sites || !a->numbers)
+    if (status == LG_OK && (!a->sites || !a->numbers))
         status = lg_fail_memory(err);
+    if (status == LG_OK)
+        status = reserve_replaced(plan, a, err);
     PeftSites sites = {.sites = a->sites};
     if (status == LG_OK && plan->experts)
         status = reserve_experts(p, (size_t)layers, a, arena, &sites, err);
@@ -116,6 +143,8 @@ static LgStatus commit(const PeftPlan *plan, const PeftConfig *config, const Ada
         status = peft_check_copies(plan, o, err);
     if (status == LG_OK)
         status = peft_numbers(plan, o, a->numbers, &sites, err);
+    if (status == LG_OK)
+        status = peft_replace(plan, a->numbers + peft_site_floats(plan), a->rows, a->replaced, err);
     if (status == LG_OK)
         status = peft_hash(plan, arena, a->hash, err);
     if (status == LG_OK) {
@@ -130,8 +159,11 @@ static LgStatus commit(const PeftPlan *plan, const PeftConfig *config, const Ada
     a->data = (AdapterData){.site_count = p->site_count,
                             .layer_count = layers,
                             .sites = a->sites,
+                            .replaced = a->replaced,
+                            .replaced_count = (int)plan->replaced_count,
                             .store_f32 = o->store_f32,
                             .bytes = plan->bytes};
+    a->dora = config->dora;
     *out = a;
     return LG_OK;
 }
@@ -279,8 +311,6 @@ static json_t *tensor_json(const Tensor *t) {
     if (key.module.ptr)
         failed |=
             json_object_set_new(item, "module", json_stringn(key.module.ptr, key.module.len)) != 0;
-    if (key.why)
-        failed |= json_object_set_new(item, "why", json_string(key.why)) != 0;
     if (failed) {
         json_decref(item);
         return NULL;

@@ -33,14 +33,18 @@ const AdapterData *adapter_data(const Adapter *a);
 const char *adapter_hash(const Adapter *a);
 /* The load report:
  * {"sites":[{"site","module","layer","rank","scale","dora"}],"disregarded":[{"what","why"}],"notes":[..],
+ * "replaced":[{"param","tensor","layer","rows"}],
  * "tensors":{"modules","tensors","applied","disregarded"},"bytes","hash"}. Sites of experts say
  * which ("expert") or how many ("experts": a parameter that holds all of a layer). disregarded
  * names config keys that cannot matter and copies of base weights; notes tell of alphas of 0 and
  * below, of patterns that decide nothing, of a missing r. Borrowed. */
 const json_t *adapter_report(const Adapter *a);
 
+/* Why the adapter cannot be one of `count` of a sequence at this scale; NULL: it can. */
+const char *adapter_refuses(const Adapter *a, size_t count, float scale);
+
 /* What a folder holds, without a model, for `inspect`:
- * {"config","tensors":[{"name","dtype","shape","kind","module","why"}], "disregarded","refusal"};
+ * {"config","tensors":[{"name","dtype","shape","kind","module"}], "disregarded","refusal"};
  * refusal: why the config alone would be refused, or null. *out is owned by the caller. */
 LgStatus adapter_inspect(const char *dir, json_t **out, LgError *err);
 

@@ -284,9 +284,7 @@ static int64_t read_number(LgStr s, size_t *at) {
     return *at > from ? n : -1;
 }
 
-/* Whether name is the pattern's with some numbers in its holes; the layer and the expert of them.
- */
-static bool match_module(LgStr pattern, LgStr name, int64_t *layer, int64_t *expert) {
+bool lora_name_match(LgStr pattern, LgStr name, int64_t *layer, int64_t *expert) {
     size_t at = 0, in = 0, open, behind;
     *layer = *expert = -1;
     while (find_hole(pattern, in, &open, &behind)) {
@@ -309,7 +307,7 @@ bool lora_modules_strange(const LangProgram *p, LgStr bare, const char **what, i
         const LangTensor *param = &p->tensors[p->sites[site].param];
         int64_t layer, expert;
         if (!param->module.len ||
-            !match_module(peft_bare_name(param->module), bare, &layer, &expert))
+            !lora_name_match(peft_bare_name(param->module), bare, &layer, &expert))
             continue;
         if (layer >= p->layer_count) {
             *what = "layer";

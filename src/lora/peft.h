@@ -45,8 +45,11 @@ typedef struct PeftConfig {
     bool has_r; /* r is missing otherwise, and the tensors alone say */
     int64_t r;
     double alpha;
-    bool rslora, dora;
+    bool rslora, dora, lora_bias;
+    bool bias;                       /* biases of the base are replaced */
     const json_t *target_parameters; /* a list of strings, or NULL */
+    const json_t *modules_to_save;   /* the same */
+    const json_t *tokens;            /* trainable_token_indices: a list, or lists by module; NULL */
     LgStr peft_version;              /* len 0: not recorded */
     PeftPatterns rank_pattern, alpha_pattern;
 } PeftConfig;
@@ -65,8 +68,11 @@ typedef enum PeftKind {
     PEFT_EMBED_A,
     PEFT_EMBED_B,
     PEFT_MAGNITUDE,
+    PEFT_B_BIAS,
     PEFT_BASE_COPY,
-    PEFT_REFUSED, /* known, and not served: why says so */
+    PEFT_BASE_BIAS, /* of an adapted module: replaces the base's */
+    PEFT_WHOLE,     /* a tensor of the base under its own name: replaces it */
+    PEFT_TOKENS,    /* rows of an embedding, which they replace */
     PEFT_UNKNOWN
 } PeftKind;
 
@@ -76,7 +82,7 @@ typedef struct PeftKey {
     LgStr module;  /* as PEFT knew it: without "base_model.model." */
     LgStr bare;    /* without any prefix: "layers.0.self_attn.q_proj" */
     LgStr adapter; /* the adapter's name where the key holds it; len 0 otherwise */
-    const char *why;
+    LgStr tail;    /* of kinds that replace: "weight" or "bias" */
 } PeftKey;
 
 PeftKey peft_key_parse(LgStr name);
@@ -125,6 +131,9 @@ void lora_modules_clear(LoraModules *m);
 /* NULL: none. */
 const LoraModule *lora_modules_find(const LoraModules *m, LgStr bare, bool lookup);
 const LoraHolder *lora_modules_holder(const LoraModules *m, LgStr bare);
+/* Whether name is the pattern's ("layers.{l}.self_attn.q_proj") with numbers in its holes; the
+ * layer and the expert of them, -1: none. Numbers are at most INT32_MAX + 1. */
+bool lora_name_match(LgStr pattern, LgStr name, int64_t *layer, int64_t *expert);
 /* Whether adapters for this param are served at all. */
 bool lora_param_served(const LangTensor *param);
 /* Whether a name is a site's but for a number that the model does not have: *what is "layer" or
@@ -137,7 +146,7 @@ bool lora_modules_strange(const LangProgram *p, LgStr bare, const char **what, i
 typedef struct PeftEntry {
     const LoraModule *module;
     LgStr file_module; /* the module's name in the file */
-    const Tensor *a, *b, *magnitude;
+    const Tensor *a, *b, *magnitude, *b_bias;
     /* Of all experts: A and B are those of W's transposed, as PEFT before 0.19 has them. */
     bool swapped;
     int32_t rank;
@@ -145,9 +154,27 @@ typedef struct PeftEntry {
     float scale;
 } PeftEntry;
 
+/* A row of the param, and the tensor's row that replaces it. */
+typedef struct PeftToken {
+    uint64_t row, from;
+} PeftToken;
+
+/* A param, or a part of its rows, that a tensor replaces. */
+typedef struct PeftReplaced {
+    const Tensor *tensor;
+    PeftKind kind;
+    bool copy; /* it must equal the base's, and then nothing is replaced */
+    int param, layer;
+    uint64_t from;                  /* the first element of the tensor */
+    uint64_t rows, columns;         /* columns: of the param's last stored axis */
+    const struct PeftToken *tokens; /* [rows] rising; NULL: all rows of the param */
+} PeftReplaced;
+
 typedef struct PeftPlan {
     PeftEntry *entries; /* those with a tensor, in the order of the modules */
     size_t count;
+    PeftReplaced *replaced;
+    size_t replaced_count, replaced_tensors;
     const Tensor **copies; /* ".base_layer.weight" */
     const LoraModule **copy_modules;
     size_t copy_count;
@@ -171,8 +198,24 @@ typedef struct PeftSites {
 /* Fills the sites and numbers ([plan->floats]) from the plan's tensors. */
 LgStatus peft_numbers(const PeftPlan *plan, const AdapterOptions *o, float *numbers,
                       const PeftSites *sites, LgError *err);
+/* What the sites' numbers take of the block. */
+uint64_t peft_site_floats(const PeftPlan *plan);
+/* The tensor's elements as f32, `rounded` to bf16. Errors: one that is not finite. */
+LgStatus peft_read_tensor(const Tensor *t, bool rounded, float *out, LgError *err);
 /* Experts of a site's param; 0: it is one weight. */
 uint64_t lora_site_experts(const LangProgram *p, int site);
+/* Takes out of the plan what is equal to the base's, and notes it. Errors: a tensor that must be
+ * and is not. */
+LgStatus peft_drop_copies(PeftPlan *plan, const AdapterOptions *o, json_t *disregarded,
+                          LgError *err);
+/* Fills out ([plan->replaced_count]) behind the sites' numbers; rows: [rows of all tokens]. */
+LgStatus peft_replace(const PeftPlan *plan, float *numbers, int32_t *rows, AdapterReplaced *out,
+                      LgError *err);
+/* Whether none before it is of the same tensor. */
+bool peft_replaced_first(const PeftPlan *plan, size_t index);
+uint64_t peft_replaced_floats(const PeftReplaced *r);
+/* value as a tensor of that type would hold it. */
+float peft_in_type(float value, DType type);
 /* The copies of base weights that the file holds must be the base's own. */
 LgStatus peft_check_copies(const PeftPlan *plan, const AdapterOptions *o, LgError *err);
 /* Floats of one array in the block of numbers: rounded up so that each array begins on a 64-byte

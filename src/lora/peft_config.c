@@ -31,6 +31,9 @@ static const ConfigRow config_rows[] = {
     {"init_lora_weights", CONFIG_READ, ""},
     {"bias", CONFIG_READ, ""},
     {"target_parameters", CONFIG_READ, ""},
+    {"lora_bias", CONFIG_READ, ""},
+    {"modules_to_save", CONFIG_READ, ""},
+    {"trainable_token_indices", CONFIG_READ, ""},
     {"peft_version", CONFIG_READ, ""},
     {"base_model_name_or_path", CONFIG_INERT, "the base is the model that is served"},
     {"revision", CONFIG_INERT, "the base is the model that is served"},
@@ -47,10 +50,7 @@ static const ConfigRow config_rows[] = {
     {"megatron_config", CONFIG_INERT, "a setting of training"},
     {"megatron_core", CONFIG_INERT, "a setting of training"},
     {"qalora_group_size", CONFIG_INERT, "without use_qalora it is not used"},
-    {"lora_bias", CONFIG_REFUSE, "a bias on B"},
     {"fan_in_fan_out", CONFIG_REFUSE, "weights stored as [in, out]"},
-    {"modules_to_save", CONFIG_REFUSE, "whole replaced tensors"},
-    {"trainable_token_indices", CONFIG_REFUSE, "replaced embedding rows"},
     {"layer_replication", CONFIG_REFUSE, "a model with repeated layers"},
     {"loftq_config", CONFIG_REFUSE, "a changed base"},
     {"corda_config", CONFIG_REFUSE, "a changed base"},
@@ -146,12 +146,15 @@ static LgStatus read_alpha(const json_t *json, PeftConfig *out, LgError *err) {
     return LG_OK;
 }
 
-static LgStatus read_bias(const json_t *json, LgError *err) {
+static LgStatus read_bias(const json_t *json, PeftConfig *out, LgError *err) {
     const json_t *value = json_object_get(json, "bias");
-    if (!value || !is_set(value) || lg_str_eq_c(lg_json_string(value), "none"))
+    LgStr which = lg_json_string(value);
+    if (!value || !is_set(value) || lg_str_eq_c(which, "none"))
         return LG_OK;
-    return fail_value(err, LG_STR("bias"), value,
-                      "replaced biases of the base are not served yet, only \"none\" is");
+    out->bias = lg_str_eq_c(which, "lora_only") || lg_str_eq_c(which, "all");
+    return out->bias ? LG_OK
+                     : fail_value(err, LG_STR("bias"), value,
+                                  "\"none\", \"lora_only\" and \"all\" are served");
 }
 
 static LgStatus read_init(const json_t *json, LgError *err) {
@@ -168,17 +171,43 @@ static LgStatus read_init(const json_t *json, LgError *err) {
                       "path_initial_model_for_weight_conversion");
 }
 
-/* Which parameters of a module are meant where its name alone stands in the keys. */
-static LgStatus read_parameters(const json_t *json, PeftConfig *out, LgError *err) {
-    const json_t *value = json_object_get(json, "target_parameters");
+static bool is_list(const json_t *value, bool (*is_item)(const json_t *)) {
+    bool list = json_is_array(value);
+    for (size_t i = 0; list && i < json_array_size(value); i++)
+        list = is_item(json_array_get(value, i));
+    return list;
+}
+
+static bool is_name(const json_t *value) {
+    return json_string_length(value) > 0;
+}
+
+static bool is_id(const json_t *value) {
+    return json_is_integer(value) && json_integer_value(value) >= 0;
+}
+
+static LgStatus read_names(const json_t *json, const char *key, const json_t **out, LgError *err) {
+    const json_t *value = json_object_get(json, key);
     if (!value || !is_set(value))
         return LG_OK;
-    bool strings = json_is_array(value);
-    for (size_t i = 0; strings && i < json_array_size(value); i++)
-        strings = json_is_string(json_array_get(value, i));
-    if (!strings)
-        return fail_value(err, LG_STR("target_parameters"), value, "it must be a list of names");
-    out->target_parameters = value;
+    if (!is_list(value, is_name))
+        return fail_value(err, lg_str(key), value, "it must be a list of names");
+    *out = value;
+    return LG_OK;
+}
+
+/* Ids of the embedding's rows, or such lists by the module's name. */
+static LgStatus read_tokens(const json_t *json, PeftConfig *out, LgError *err) {
+    json_t *value = json_object_get(json, "trainable_token_indices"), *list;
+    if (!value || !is_set(value))
+        return LG_OK;
+    const char *name;
+    bool good = json_is_object(value) || is_list(value, is_id);
+    json_object_foreach(value, name, list) good &= is_list(list, is_id);
+    if (!good)
+        return fail_value(err, LG_STR("trainable_token_indices"), value,
+                          "it must be a list of token ids, or such lists by module");
+    out->tokens = value;
     return LG_OK;
 }
 
@@ -221,13 +250,16 @@ LgStatus peft_config_parse(const json_t *json, Arena *arena, json_t *disregarded
     LG_TRY(read_type(json, err));
     LG_TRY(check_keys(json, disregarded, err));
     LG_TRY(read_init(json, err));
-    LG_TRY(read_bias(json, err));
-    LG_TRY(read_parameters(json, out, err));
+    LG_TRY(read_bias(json, out, err));
+    LG_TRY(read_names(json, "target_parameters", &out->target_parameters, err));
+    LG_TRY(read_names(json, "modules_to_save", &out->modules_to_save, err));
+    LG_TRY(read_tokens(json, out, err));
     out->peft_version = lg_json_string(json_object_get(json, "peft_version"));
     LG_TRY(read_rank(json, out, err));
     LG_TRY(read_alpha(json, out, err));
     LG_TRY(read_bool(json, "use_rslora", &out->rslora, err));
     LG_TRY(read_bool(json, "use_dora", &out->dora, err));
+    LG_TRY(read_bool(json, "lora_bias", &out->lora_bias, err));
     LG_TRY(patterns_parse("rank_pattern", json_object_get(json, "rank_pattern"), true, arena,
                           &out->rank_pattern, err));
     return patterns_parse("alpha_pattern", json_object_get(json, "alpha_pattern"), false, arena,

@@ -6,27 +6,26 @@
 typedef struct KeyRow {
     const char *mark, *tail; /* tail: what follows the mark, or the adapter's name behind it */
     PeftKind kind;
-    const char *why;
 } KeyRow;
 
 /* Rows of one mark: the longer tail first. */
 static const KeyRow key_rows[] = {
-    {"lora_A", "weight", PEFT_A, NULL},
-    {"lora_B", "weight", PEFT_B, NULL},
-    {"lora_B", "bias", PEFT_REFUSED, "a bias on B (lora_bias) is not served yet"},
-    {"lora_embedding_A", "", PEFT_EMBED_A, NULL},
-    {"lora_embedding_B", "", PEFT_EMBED_B, NULL},
-    {"lora_magnitude_vector", "weight", PEFT_MAGNITUDE, NULL},
-    {"lora_magnitude_vector", "", PEFT_MAGNITUDE, NULL},
-    {"base_layer", "weight", PEFT_BASE_COPY, NULL},
-    {"base_layer", "bias", PEFT_REFUSED,
-     "a replaced bias of the base (bias: lora_only) is not served yet"},
-    {"token_adapter", "trainable_tokens_delta", PEFT_REFUSED,
-     "replaced embedding rows (trainable_token_indices) are not served yet"},
+    {"lora_A", "weight", PEFT_A},
+    {"lora_B", "weight", PEFT_B},
+    {"lora_B", "bias", PEFT_B_BIAS},
+    {"lora_embedding_A", "", PEFT_EMBED_A},
+    {"lora_embedding_B", "", PEFT_EMBED_B},
+    {"lora_magnitude_vector", "weight", PEFT_MAGNITUDE},
+    {"lora_magnitude_vector", "", PEFT_MAGNITUDE},
+    {"base_layer", "weight", PEFT_BASE_COPY},
+    {"base_layer", "bias", PEFT_BASE_BIAS},
+    {"modules_to_save", "weight", PEFT_WHOLE},
+    {"modules_to_save", "bias", PEFT_WHOLE},
+    {"token_adapter", "trainable_tokens_delta", PEFT_TOKENS},
 };
 
-static const char why_whole[] =
-    "it replaces a whole tensor of the base (modules_to_save), which is not served yet";
+/* Wrappers that stand in names and are no part of a module's. */
+static const char token_wrapper[] = ".token_adapter";
 
 static const char *const prefixes[] = {"base_model.", "model.", "language_model."};
 
@@ -49,8 +48,11 @@ const char *peft_kind_name(PeftKind kind) {
         [PEFT_EMBED_A] = "lora_embedding_A",
         [PEFT_EMBED_B] = "lora_embedding_B",
         [PEFT_MAGNITUDE] = "lora_magnitude_vector",
+        [PEFT_B_BIAS] = "lora_B.bias",
         [PEFT_BASE_COPY] = "base_layer.weight",
-        [PEFT_REFUSED] = "not served",
+        [PEFT_BASE_BIAS] = "base_layer.bias",
+        [PEFT_WHOLE] = "replaced tensor",
+        [PEFT_TOKENS] = "replaced rows",
         [PEFT_UNKNOWN] = "unknown",
     };
     return names[kind];
@@ -80,11 +82,6 @@ static bool read_mark(LgStr name, size_t begin, size_t end, PeftKey *key) {
     LgStr mark = lg_str_sub(name, begin, end - begin);
     LgStr rest = lg_str_sub(name, end < name.len ? end + 1 : end, name.len);
     bool known = false;
-    if (lg_str_eq_c(mark, "modules_to_save")) {
-        key->kind = PEFT_REFUSED;
-        key->why = why_whole;
-        return true;
-    }
     for (size_t i = 0; i < sizeof key_rows / sizeof key_rows[0]; i++) {
         if (!lg_str_eq_c(mark, key_rows[i].mark))
             continue;
@@ -92,7 +89,7 @@ static bool read_mark(LgStr name, size_t begin, size_t end, PeftKey *key) {
         if (!read_rest(rest, key_rows[i].tail, &key->adapter))
             continue;
         key->kind = key_rows[i].kind;
-        key->why = key_rows[i].why;
+        key->tail = lg_str(key_rows[i].tail);
         return true;
     }
     return known;
@@ -113,18 +110,23 @@ PeftKey peft_key_parse(LgStr name) {
         }
         end = begin - 1;
     }
-    if (!key.module.ptr && (lg_str_ends(name, ".weight") || lg_str_ends(name, ".bias"))) {
-        key.kind = PEFT_REFUSED;
-        key.why = why_whole;
+    for (int i = 0; !key.module.ptr && i < 2; i++) {
+        LgStr tail = i ? LG_STR("bias") : LG_STR("weight");
+        size_t len = name.len - tail.len - 1;
+        if (name.len < tail.len + 2 || !lg_str_ends(name, i ? ".bias" : ".weight"))
+            continue;
+        key = (PeftKey){.kind = PEFT_WHOLE, .module = lg_str_sub(name, 0, len), .tail = tail};
     }
     while (key.kind != PEFT_UNKNOWN && lg_str_ends(key.module, ".base_layer")) {
         key.module.len -= strlen(".base_layer");
         key.depth++;
     }
+    if (key.kind == PEFT_BASE_COPY && lg_str_ends(key.module, token_wrapper))
+        key.module.len -= strlen(token_wrapper);
     if (lg_str_starts(key.module, "base_model.model."))
         key.module = lg_str_sub(key.module, strlen("base_model.model."), key.module.len);
     key.bare = peft_bare_name(key.module);
-    if (key.kind < PEFT_REFUSED && key.bare.len == 0)
+    if (key.bare.len == 0)
         key.kind = PEFT_UNKNOWN;
     return key;
 }

@@ -29,8 +29,7 @@ static LgStatus fail_element(const Tensor *t, uint64_t index, float value, LgErr
                             (unsigned long long)(index % columns), what);
 }
 
-/* The tensor's elements as f32, `rounded` to bf16. */
-static LgStatus read_tensor(const Tensor *t, bool rounded, float *out, LgError *err) {
+LgStatus peft_read_tensor(const Tensor *t, bool rounded, float *out, LgError *err) {
     size_t elems = (size_t)tensor_elems(t);
     dtype_info(t->dtype)->to_f32(t->data, out, elems);
     if (rounded && t->dtype != DTYPE_BF16)
@@ -210,13 +209,13 @@ static LgStatus read_parameter(const PeftEntry *e, bool rounded, float *a, float
     float *stored = lg_alloc_array((size_t)most, sizeof *stored);
     LgStatus status = stored ? LG_OK : lg_fail_memory(err);
     if (status == LG_OK)
-        status = read_tensor(e->a, rounded, stored, err);
+        status = peft_read_tensor(e->a, rounded, stored, err);
     if (status == LG_OK && e->swapped)
         transpose_each(stored, m->experts, rank, m->out, b);
     else if (status == LG_OK)
         memcpy(a, stored, (size_t)tensor_elems(e->a) * sizeof *a);
     if (status == LG_OK)
-        status = read_tensor(e->b, rounded, stored, err);
+        status = peft_read_tensor(e->b, rounded, stored, err);
     if (status == LG_OK && e->swapped)
         unpack_fastest(stored, m->in, rank, m->experts, false, a);
     else if (status == LG_OK)
@@ -248,11 +247,17 @@ static LgStatus fill_entry(const PeftEntry *e, const AdapterOptions *o, Block *b
         return fill_parameter(e, o, block, sites, err);
     float *a = block_take(block, tensor_elems(e->a));
     float *b = block_take(block, tensor_elems(e->b));
-    LG_TRY(read_tensor(e->a, !o->store_f32, a, err));
-    LG_TRY(read_tensor(e->b, !o->store_f32, b, err));
+    LG_TRY(peft_read_tensor(e->a, !o->store_f32, a, err));
+    LG_TRY(peft_read_tensor(e->b, !o->store_f32, b, err));
+    float *bias = e->b_bias ? block_take(block, e->module->out) : NULL;
+    if (bias)
+        LG_TRY(peft_read_tensor(e->b_bias, false, bias, err));
     for (const LoraTarget *t = e->module->targets; t; t = t->next) {
-        AdapterSite numbers = {
-            .rank = e->rank, .a = a, .b = b + t->from_row * (uint64_t)e->rank, .scale = e->scale};
+        AdapterSite numbers = {.rank = e->rank,
+                               .a = a,
+                               .b = b + t->from_row * (uint64_t)e->rank,
+                               .b_bias = bias ? bias + t->from_row : NULL,
+                               .scale = e->scale};
         if (t->expert >= 0)
             put_expert(sites, o, t, (uint64_t)t->expert, numbers);
         else
@@ -261,7 +266,7 @@ static LgStatus fill_entry(const PeftEntry *e, const AdapterOptions *o, Block *b
     if (!e->magnitude)
         return LG_OK;
     float *magnitude = block_take(block, e->module->out);
-    LG_TRY(read_tensor(e->magnitude, false, magnitude, err));
+    LG_TRY(peft_read_tensor(e->magnitude, false, magnitude, err));
     return dora_entry(e, o, block, a, magnitude, sites, err);
 }
 
@@ -275,7 +280,7 @@ LgStatus peft_numbers(const PeftPlan *plan, const AdapterOptions *o, float *numb
 
 /* A copy was written in its own type, from a base that may be stored in another: equal means equal
  * in the copy's type. */
-static float in_type(float value, DType type) {
+float peft_in_type(float value, DType type) {
     if (type == DTYPE_BF16)
         return bf16_round(value);
     return type == DTYPE_F16 ? f16_to_float(f16_from_float(value)) : value;
@@ -293,7 +298,7 @@ static LgStatus check_copy_rows(const Tensor *t, const LoraTarget *target, const
         uint64_t stored_row = target->from_row + row;
         tensor_row_f32(t, stored_row, copy);
         for (uint64_t i = 0; i < t->shape[1]; i++)
-            if (in_type(base[i], t->dtype) != copy[i])
+            if (peft_in_type(base[i], t->dtype) != copy[i])
                 return peft_fail_tensor(err, t->name,
                                         "its element [%llu, %llu] is %g, that of the base is %g; a "
                                         "copy of a base weight must equal it",

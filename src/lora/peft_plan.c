@@ -60,6 +60,8 @@ static LgStatus take_adapter_name(Planner *pl, const Tensor *t, LgStr name) {
 static const Tensor **slot_of(PeftEntry *e, PeftKind kind) {
     if (kind == PEFT_MAGNITUDE)
         return &e->magnitude;
+    if (kind == PEFT_B_BIAS)
+        return &e->b_bias;
     return kind == PEFT_A || kind == PEFT_EMBED_A ? &e->a : &e->b;
 }
 
@@ -101,10 +103,29 @@ static LgStatus fail_other_kind(Planner *pl, const Tensor *t, const PeftKey *key
                                      "lora_embedding_A and lora_embedding_B");
 }
 
+static void take_stray(Planner *pl, const Tensor *t, const PeftKey *key) {
+    if (!pl->stray) {
+        pl->stray = t;
+        pl->stray_key = *key;
+    }
+}
+
+static LgStatus take_replaced(Planner *pl, const Tensor *t, const PeftKey *key) {
+    bool found = false;
+    if (!key->depth)
+        LG_TRY(planner_take_replaced(pl, t, key, &found));
+    if (!found) {
+        take_stray(pl, t, key);
+        return LG_OK;
+    }
+    pl->matched++;
+    return take_adapter_name(pl, t, key->adapter);
+}
+
 static LgStatus take(Planner *pl, const Tensor *t) {
     PeftKey key = peft_key_parse(t->name);
-    if (key.kind == PEFT_REFUSED)
-        return peft_fail_tensor(pl->err, t->name, "%s", key.why);
+    if (key.kind == PEFT_BASE_BIAS || key.kind == PEFT_WHOLE || key.kind == PEFT_TOKENS)
+        return take_replaced(pl, t, &key);
     const LoraHolder *holder =
         key.kind == PEFT_UNKNOWN ? NULL : lora_modules_holder(pl->modules, key.bare);
     if (holder) {
@@ -119,10 +140,7 @@ static LgStatus take(Planner *pl, const Tensor *t) {
                       lora_modules_find(pl->modules, key.bare, false));
         if (other)
             return fail_other_kind(pl, t, &key);
-        if (!pl->stray) {
-            pl->stray = t;
-            pl->stray_key = key;
-        }
+        take_stray(pl, t, &key);
         return LG_OK;
     }
     pl->matched++;
@@ -168,12 +186,16 @@ static LgStatus fail_stray(Planner *pl) {
     if (lora_key && lora_modules_strange(p, pl->stray_key.bare, &what, &number, &last))
         return peft_fail_tensor(pl->err, t->name, "the model has no %s %lld; its %ss are 0 to %lld",
                                 what, (long long)number, what, (long long)last);
+    if (pl->matched && (pl->stray_key.kind == PEFT_WHOLE || pl->stray_key.kind == PEFT_BASE_BIAS))
+        return peft_fail_tensor(pl->err, t->name,
+                                "it would replace a tensor of the base, and the model has none of "
+                                "that name");
     if (!lora_key && pl->matched)
         return peft_fail_tensor(pl->err, t->name,
                                 "it is no tensor of a LoRA adapter; served are lora_A.weight, "
-                                "lora_B.weight, lora_embedding_A, lora_embedding_B, "
-                                "lora_magnitude_vector and base_layer.weight behind a module's "
-                                "name");
+                                "lora_B.weight, lora_B.bias, lora_embedding_A, lora_embedding_B, "
+                                "lora_magnitude_vector, base_layer.weight, base_layer.bias, "
+                                "trainable_tokens_delta, weight and bias behind a module's name");
     Buf theirs, ours;
     buf_init(&theirs);
     buf_init(&ours);
@@ -197,7 +219,7 @@ static LgStatus fail_stray(Planner *pl) {
 
 /* ---- are the places whole ---- */
 
-static LgStatus check_dtype(Planner *pl, const Tensor *t) {
+LgStatus planner_check_type(Planner *pl, const Tensor *t) {
     if (t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16)
         return LG_OK;
     return peft_fail_tensor(pl->err, t->name, "its type is %s; F32, F16 and BF16 are served",
@@ -205,7 +227,7 @@ static LgStatus check_dtype(Planner *pl, const Tensor *t) {
 }
 
 LgStatus planner_check_axes(Planner *pl, const Tensor *t) {
-    LG_TRY(check_dtype(pl, t));
+    LG_TRY(planner_check_type(pl, t));
     if (t->rank != 2)
         return peft_fail_tensor(pl->err, t->name, "it has %d axes; a matrix has 2", t->rank);
     return LG_OK;
@@ -284,9 +306,31 @@ static LgStatus check_dora(Planner *pl, const PeftEntry *e) {
                                 "a DoRA magnitude, but adapter_config.json does not say use_dora");
     if (e->module->lookup)
         return peft_fail_tensor(pl->err, m->name, "DoRA on an embedding is not served yet");
-    LG_TRY(check_dtype(pl, m));
+    LG_TRY(planner_check_type(pl, m));
     if (m->rank != 1 || m->shape[0] != e->module->out)
         return peft_fail_tensor(pl->err, m->name, "its shape must be [%llu]",
+                                (unsigned long long)e->module->out);
+    return LG_OK;
+}
+
+/* PEFT has no bias on B of an embedding or of a parameter, and none beside DoRA. */
+static LgStatus check_b_bias(Planner *pl, const PeftEntry *e) {
+    const Tensor *t = e->b_bias;
+    bool wanted = pl->config->lora_bias && !e->module->lookup;
+    if (!t && wanted)
+        return peft_fail_tensor(pl->err, e->b->name,
+                                "adapter_config.json says lora_bias, but the module has no "
+                                "lora_B.bias");
+    if (!t)
+        return LG_OK;
+    if (!wanted)
+        return peft_fail_tensor(pl->err, t->name,
+                                "a bias on B, but adapter_config.json does not say lora_bias");
+    if (e->magnitude)
+        return peft_fail_tensor(pl->err, t->name, "a bias on B beside DoRA is not served");
+    LG_TRY(planner_check_type(pl, t));
+    if (t->rank != 1 || t->shape[0] != e->module->out)
+        return peft_fail_tensor(pl->err, t->name, "its shape must be [%llu]",
                                 (unsigned long long)e->module->out);
     return LG_OK;
 }
@@ -314,7 +358,7 @@ static LgStatus check_windows(Planner *pl, const PeftEntry *e) {
 }
 
 static LgStatus check_entry(Planner *pl, PeftEntry *e) {
-    const Tensor *any = e->a ? e->a : e->b ? e->b : e->magnitude;
+    const Tensor *any = e->a ? e->a : e->b ? e->b : e->magnitude ? e->magnitude : e->b_bias;
     const char *mark = e->module->lookup ? "lora_embedding_" : "lora_";
     if (!e->a || !e->b)
         return peft_fail_tensor(pl->err, any->name, "module \"%.*s\" has no %s%c beside it",
@@ -327,6 +371,7 @@ static LgStatus check_entry(Planner *pl, PeftEntry *e) {
     LG_TRY(check_rank(pl, e));
     LG_TRY(check_scale(pl, e));
     LG_TRY(check_dora(pl, e));
+    LG_TRY(check_b_bias(pl, e));
     return check_windows(pl, e);
 }
 
@@ -338,6 +383,8 @@ uint64_t peft_array_floats(uint64_t elems) {
  * cannot wrap. */
 static uint64_t entry_floats(const PeftEntry *e) {
     uint64_t floats = peft_array_floats(tensor_elems(e->a)) + peft_array_floats(tensor_elems(e->b));
+    if (e->b_bias)
+        floats += peft_array_floats(e->module->out);
     if (!e->magnitude)
         return floats;
     floats += peft_array_floats(e->module->out);
@@ -346,13 +393,21 @@ static uint64_t entry_floats(const PeftEntry *e) {
     return floats;
 }
 
+uint64_t peft_site_floats(const PeftPlan *plan) {
+    uint64_t floats = 0;
+    for (size_t i = 0; i < plan->count; i++)
+        floats += entry_floats(&plan->entries[i]);
+    return floats;
+}
+
 static LgStatus check_bytes(Planner *pl) {
     int32_t rank = 0;
-    for (size_t i = 0; i < pl->plan->count; i++) {
-        pl->plan->floats += entry_floats(&pl->plan->entries[i]);
+    for (size_t i = 0; i < pl->plan->count; i++)
         if (pl->plan->entries[i].rank > rank)
             rank = pl->plan->entries[i].rank;
-    }
+    pl->plan->floats = peft_site_floats(pl->plan);
+    for (size_t i = 0; i < pl->plan->replaced_count; i++)
+        pl->plan->floats += peft_replaced_floats(&pl->plan->replaced[i]);
     pl->plan->bytes = pl->plan->floats * sizeof(float);
     uint64_t limit = pl->o->bytes_max;
     if (limit && pl->plan->bytes > limit)
@@ -394,8 +449,9 @@ LgStatus peft_plan(const TensorSet *tensors, PeftConfig *config, const LoraModul
         pl.by_module[out->count++] = pl.by_module[i];
     }
     out->entries = pl.by_module;
-    if (out->count == 0)
+    if (out->count == 0 && out->replaced_count == 0)
         return lg_fail(err, LG_BAD_INPUT, 0,
                        "the adapter has no lora_A and lora_B, only copies of base weights");
+    LG_TRY(planner_place_replaced(&pl));
     return check_bytes(&pl);
 }

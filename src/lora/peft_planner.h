@@ -21,13 +21,14 @@ typedef struct Planner {
     PeftEntry *by_module;
     PeftParameter *parameters; /* [holder * LORA_PARAMETERS_MAX + depth] */
     LgStr adapter_name;        /* in keys; len 0: none so far */
-    size_t matched;
+    size_t matched, replaced_cap;
     const Tensor *stray; /* the first that belongs to no module */
     PeftKey stray_key;
     LgError *err;
 } Planner;
 
-/* A matrix of a type that is served. */
+/* A type that is served; a matrix of such a type. */
+LgStatus planner_check_type(Planner *pl, const Tensor *t);
 LgStatus planner_check_axes(Planner *pl, const Tensor *t);
 
 /* peft_parameters.c: tensors of modules whose parameters hold all experts. First each is taken to
@@ -35,5 +36,10 @@ LgStatus planner_check_axes(Planner *pl, const Tensor *t);
 LgStatus planner_take_parameter(Planner *pl, const Tensor *t, const PeftKey *key,
                                 const LoraHolder *h);
 LgStatus planner_place_parameters(Planner *pl);
+
+/* peft_replaced.c: tensors that replace what the base has. *found: the model has such a tensor.
+ * When all have been seen, what the config says of them is checked, and rows find their tokens. */
+LgStatus planner_take_replaced(Planner *pl, const Tensor *t, const PeftKey *key, bool *found);
+LgStatus planner_place_replaced(Planner *pl);
 
 #endif

@@ -47,8 +47,20 @@ static void hash_entry(Sha256 *h, const PeftEntry *e) {
         sha256_update(h, "swapped\n", strlen("swapped\n"));
 }
 
+static void hash_replaced(Sha256 *h, const PeftReplaced *r) {
+    char line[96];
+    int n = snprintf(line, sizeof line, "replaced %d %d from %llu\n", r->param, r->layer,
+                     (unsigned long long)r->from);
+    sha256_update(h, line, (size_t)n);
+    for (uint64_t i = 0; r->tokens && i < r->rows; i++) {
+        n = snprintf(line, sizeof line, "row %llu from %llu\n",
+                     (unsigned long long)r->tokens[i].row, (unsigned long long)r->tokens[i].from);
+        sha256_update(h, line, (size_t)n);
+    }
+}
+
 LgStatus peft_hash(const PeftPlan *plan, Arena *arena, char hex[65], LgError *err) {
-    HashPart *sorted = ARENA_ARRAY(arena, HashPart, plan->count * 3);
+    HashPart *sorted = ARENA_ARRAY(arena, HashPart, plan->count * 4 + plan->replaced_count + 1);
     Sha256 *h = sorted ? sha256_create() : NULL;
     if (!h)
         return lg_fail_memory(err);
@@ -58,12 +70,19 @@ LgStatus peft_hash(const PeftPlan *plan, Arena *arena, char hex[65], LgError *er
         sorted[count++].tensor = plan->entries[i].b;
         if (plan->entries[i].magnitude)
             sorted[count++].tensor = plan->entries[i].magnitude;
+        if (plan->entries[i].b_bias)
+            sorted[count++].tensor = plan->entries[i].b_bias;
     }
+    for (size_t i = 0; i < plan->replaced_count; i++)
+        if (peft_replaced_first(plan, i))
+            sorted[count++].tensor = plan->replaced[i].tensor;
     qsort(sorted, count, sizeof *sorted, by_name);
     for (size_t i = 0; i < count; i++)
         hash_tensor(h, sorted[i].tensor);
     for (size_t i = 0; i < plan->count; i++)
         hash_entry(h, &plan->entries[i]);
+    for (size_t i = 0; i < plan->replaced_count; i++)
+        hash_replaced(h, &plan->replaced[i]);
     sha256_finish(h, hex);
     return LG_OK;
 }
@@ -97,6 +116,29 @@ static json_t *site_json(const PeftEntry *e, const LoraTarget *t, const LangProg
         return NULL;
     }
     return item;
+}
+
+static json_t *replaced_json(const PeftReplaced *r, const LangProgram *p) {
+    LgStr param = p->tensors[r->param].name, tensor = r->tensor->name;
+    json_t *item = json_object();
+    bool failed = json_object_set_new(item, "param", json_stringn(param.ptr, param.len)) != 0;
+    failed |= json_object_set_new(item, "tensor", json_stringn(tensor.ptr, tensor.len)) != 0;
+    failed |= json_object_set_new(item, "layer", json_integer(r->layer)) != 0;
+    if (r->tokens)
+        failed |= json_object_set_new(item, "rows", json_integer((json_int_t)r->rows)) != 0;
+    if (failed) {
+        json_decref(item);
+        return NULL;
+    }
+    return item;
+}
+
+static bool add_replaced(json_t *report, const PeftPlan *plan, const LangProgram *p) {
+    json_t *list = json_array();
+    bool made = list != NULL;
+    for (size_t i = 0; made && i < plan->replaced_count; i++)
+        made = json_array_append_new(list, replaced_json(&plan->replaced[i], p)) == 0;
+    return json_object_set_new(report, "replaced", list) == 0 && made;
 }
 
 static bool add_sites(json_t *list, const PeftPlan *plan, const LangProgram *p) {
@@ -154,6 +196,10 @@ static bool add_notes(json_t *notes, const PeftPlan *plan, const PeftConfig *con
     bool added = note_alphas(notes, plan, &text) &&
                  note_patterns(notes, &config->rank_pattern, &text) &&
                  note_patterns(notes, &config->alpha_pattern, &text);
+    if (added && plan->replaced_count) {
+        buf_puts(&text, "the adapter replaces tensors of the base: it is used alone, at scale 1");
+        added = add_note(notes, &text);
+    }
     if (added && !config->has_r) {
         buf_puts(&text, "r is missing in adapter_config.json: ranks are those of the tensors");
         added = add_note(notes, &text);
@@ -163,15 +209,17 @@ static bool add_notes(json_t *notes, const PeftPlan *plan, const PeftConfig *con
 }
 
 static bool add_totals(json_t *report, const PeftPlan *plan, const char *hash) {
-    json_int_t applied = (json_int_t)(plan->tensor_count - plan->copy_count);
+    size_t unused = plan->copy_count + plan->replaced_tensors;
+    for (size_t i = 0; i < plan->replaced_count; i++)
+        unused -= peft_replaced_first(plan, i);
+    json_int_t applied = (json_int_t)(plan->tensor_count - unused);
     json_t *counts = json_object();
     bool failed =
         json_object_set_new(counts, "modules", json_integer((json_int_t)plan->count)) != 0;
     failed |=
         json_object_set_new(counts, "tensors", json_integer((json_int_t)plan->tensor_count)) != 0;
     failed |= json_object_set_new(counts, "applied", json_integer(applied)) != 0;
-    failed |=
-        json_object_set_new(counts, "disregarded", json_integer((json_int_t)plan->copy_count)) != 0;
+    failed |= json_object_set_new(counts, "disregarded", json_integer((json_int_t)unused)) != 0;
     failed |= json_object_set_new(report, "tensors", counts) != 0;
     failed |= json_object_set_new(report, "bytes", json_integer((json_int_t)plan->bytes)) != 0;
     failed |= json_object_set_new(report, "hash", json_string(hash)) != 0;
@@ -191,6 +239,7 @@ LgStatus peft_report(const PeftPlan *plan, const PeftConfig *config, const LangP
     made = json_object_set_new(report, "sites", sites) == 0 && made;
     made = json_object_set_new(report, "disregarded", disregarded) == 0 && made;
     made = json_object_set_new(report, "notes", notes) == 0 && made;
+    made = made && add_replaced(report, plan, p);
     made = made && add_totals(report, plan, hash);
     if (!made) {
         json_decref(report);

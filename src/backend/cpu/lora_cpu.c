@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/lora_replaced.h"
 #include "backend/cpu/pack.h"
 #include "base/float.h"
 #include "base/mem.h"
@@ -22,13 +23,15 @@ typedef struct Gains {
 } Gains;
 
 typedef struct Slot {
-    const AdapterData *data; /* NULL: free */
-    LgpLoraSite *sites;      /* [layer * site_count + site] */
-    LgpLoraSite *experts;    /* of all adapted sites of experts; NULL: there are none */
+    bool live;
+    LgpLoraSite *sites;   /* [layer * site_count + site] */
+    LgpLoraSite *experts; /* of all adapted sites of experts; NULL: there are none */
     void *packed;
     uint64_t bytes;
     int32_t rank_max;
-    bool dora;
+    AdapterSite *dora; /* [layer * site_count + site], of which DoRA's numbers are used; NULL */
+    float *dora_numbers;
+    LoraReplaced replaced;
     Gains *gains;
     int32_t gain_count, gain_cap;
 } Slot;
@@ -41,6 +44,7 @@ typedef struct RouteMemory {
     int32_t *row, *token, *group_of;
     float *scale;
     const float *const **gain;
+    const void *const **replaced; /* [rows] */
     float *low;
     int64_t low_cap;
 } RouteMemory;
@@ -156,7 +160,9 @@ static bool route_alloc(RouteMemory *m, size_t rows) {
     m->group_of = lg_alloc_array(rows, sizeof *m->group_of);
     m->scale = lg_alloc_array(rows * LGP_LORA_SET, sizeof *m->scale);
     m->gain = lg_alloc_array(rows, sizeof *m->gain);
-    return m->groups && m->group_slots && m->row && m->token && m->group_of && m->scale && m->gain;
+    m->replaced = lg_alloc_array(rows, sizeof *m->replaced);
+    return m->groups && m->group_slots && m->row && m->token && m->group_of && m->scale &&
+           m->gain && m->replaced;
 }
 
 static void route_free(RouteMemory *m) {
@@ -167,6 +173,7 @@ static void route_free(RouteMemory *m) {
     lg_free(m->group_of);
     lg_free(m->scale);
     lg_free(m->gain);
+    lg_free(m->replaced);
     lg_free_aligned(m->low);
 }
 
@@ -210,7 +217,10 @@ static void slot_free(Slot *s) {
     lg_free(s->gains);
     lg_free(s->sites);
     lg_free(s->experts);
+    lg_free(s->dora);
+    lg_free(s->dora_numbers);
     lg_free_aligned(s->packed);
+    lora_replaced_free(&s->replaced);
     memset(s, 0, sizeof *s);
 }
 
@@ -241,6 +251,10 @@ static uint64_t align_up(uint64_t n, uint64_t to) {
 static uint64_t a_bytes(int32_t rank, int32_t in, bool lookup, bool f32) {
     uint64_t columns = lookup ? (uint64_t)in : align_up((uint64_t)in, 16);
     return align_up((uint64_t)rank * columns * (f32 ? 4 : 2), ALIGN);
+}
+
+static uint64_t bias_bytes(const AdapterSite *site, int32_t out) {
+    return site->rank && site->b_bias ? align_up((uint64_t)out * sizeof(float), ALIGN) : 0;
 }
 
 uint64_t lora_site_bytes(int32_t rank, int32_t in, int32_t out, bool lookup, bool f32) {
@@ -333,7 +347,7 @@ static LgStatus check_adapter(const LoraTables *t, const AdapterData *a, LgError
 
 static LgStatus free_slot(LoraTables *t, int32_t *slot, LgError *err) {
     int32_t at = 0;
-    while (at < t->slot_count && t->slots[at].data)
+    while (at < t->slot_count && t->slots[at].live)
         at++;
     if (at == t->slot_count) {
         int32_t count = t->slot_count ? t->slot_count * 2 : 8;
@@ -358,7 +372,8 @@ static const AdapterSite *part_at(const AdapterSite *site, int32_t part) {
 }
 
 static uint64_t part_bytes(const AdapterSite *part, const SiteShape *shape, bool f32) {
-    return lora_site_bytes(part->rank, shape->in, shape->out, shape->lookup, f32);
+    return lora_site_bytes(part->rank, shape->in, shape->out, shape->lookup, f32) +
+           bias_bytes(part, shape->out);
 }
 
 /* What the adapter takes, and how many experts' sites it has. */
@@ -377,8 +392,15 @@ static uint64_t adapter_bytes(const LoraTables *t, const AdapterData *a, size_t 
 
 static unsigned char *pack_part(const AdapterSite *part, const SiteShape *shape, bool f32,
                                 unsigned char *to, LgpLoraSite *out) {
+    uint64_t bias = bias_bytes(part, shape->out), all = part_bytes(part, shape, f32);
     lora_site_pack(part, shape->in, shape->out, shape->lookup, f32, to, out);
-    return to + part_bytes(part, shape, f32);
+    if (bias) {
+        float *own = (float *)(void *)(to + (all - bias));
+        memset(own, 0, (size_t)bias);
+        memcpy(own, part->b_bias, (size_t)shape->out * sizeof *own);
+        out->bias = own;
+    }
+    return to + all;
 }
 
 static void pack_adapter(const LoraTables *t, const AdapterData *a, Slot *s) {
@@ -388,7 +410,6 @@ static void pack_adapter(const LoraTables *t, const AdapterData *a, Slot *s) {
         const AdapterSite *site = &a->sites[i];
         const SiteShape *shape = &t->shapes[i % t->site_count];
         s->rank_max = site->rank > s->rank_max ? site->rank : s->rank_max;
-        s->dora |= site->rank > 0 && site->magnitude;
         if (!site->experts || site->rank == 0) {
             to = pack_part(site, shape, a->store_f32, to, &s->sites[i]);
             continue;
@@ -397,6 +418,43 @@ static void pack_adapter(const LoraTables *t, const AdapterData *a, Slot *s) {
         for (int32_t x = 0; x < shape->experts; x++)
             to = pack_part(&site->experts[x], shape, a->store_f32, to, experts++);
     }
+}
+
+static bool has_dora(const AdapterSite *site) {
+    return site->rank > 0 && site->magnitude;
+}
+
+static const float *copy_floats(float **to, const float *from, int32_t count) {
+    float *copy = *to;
+    memcpy(copy, from, (size_t)count * sizeof *copy);
+    *to += count;
+    return copy;
+}
+
+/* DoRA's numbers are read again for each scale. */
+static LgStatus keep_dora(const LoraTables *t, const AdapterData *a, Slot *s, LgError *err) {
+    int32_t count = a->layer_count * a->site_count;
+    size_t floats = 0;
+    for (int32_t i = 0; i < count; i++)
+        floats += has_dora(&a->sites[i]) ? 4 * (size_t)t->shapes[i % t->site_count].out : 0;
+    if (floats == 0)
+        return LG_OK;
+    float *to = s->dora_numbers = lg_alloc_array(floats, sizeof *to);
+    s->dora = lg_calloc((size_t)count, sizeof *s->dora);
+    if (!to || !s->dora)
+        return lg_fail_memory(err);
+    for (int32_t i = 0; i < count; i++) {
+        const AdapterSite *site = &a->sites[i];
+        int32_t out = t->shapes[i % t->site_count].out;
+        if (!has_dora(site))
+            continue;
+        s->dora[i] = (AdapterSite){.rank = site->rank,
+                                   .magnitude = copy_floats(&to, site->magnitude, out),
+                                   .dora_w2 = copy_floats(&to, site->dora_w2, out),
+                                   .dora_wba = copy_floats(&to, site->dora_wba, out),
+                                   .dora_ba2 = copy_floats(&to, site->dora_ba2, out)};
+    }
+    return LG_OK;
 }
 
 LgStatus lora_tables_install(LoraTables *t, const AdapterData *adapter, int32_t *slot,
@@ -409,12 +467,18 @@ LgStatus lora_tables_install(LoraTables *t, const AdapterData *adapter, int32_t 
     s.sites = lg_calloc((size_t)count, sizeof *s.sites);
     s.experts = experts ? lg_calloc(experts, sizeof *s.experts) : NULL;
     s.packed = lg_alloc_aligned(s.bytes);
-    if (!s.sites || !s.packed || (experts && !s.experts)) {
-        slot_free(&s);
-        return lg_fail_memory(err);
+    LgStatus status = s.sites && s.packed && (!experts || s.experts) ? LG_OK : lg_fail_memory(err);
+    if (status == LG_OK) {
+        pack_adapter(t, adapter, &s);
+        status = keep_dora(t, adapter, &s, err);
     }
-    pack_adapter(t, adapter, &s);
-    s.data = adapter;
+    if (status == LG_OK)
+        status = lora_replaced_build(t->o.plan, adapter, s.sites, &s.replaced, err);
+    if (status != LG_OK) {
+        slot_free(&s);
+        return status;
+    }
+    s.live = true;
     t->slots[at] = s;
     *slot = at;
     return LG_OK;
@@ -426,7 +490,7 @@ void lora_tables_remove(LoraTables *t, int32_t slot) {
 }
 
 bool lora_tables_live(const LoraTables *t, int32_t slot) {
-    return slot >= 0 && slot < t->slot_count && t->slots[slot].data;
+    return slot >= 0 && slot < t->slot_count && t->slots[slot].live;
 }
 
 uint64_t lora_tables_bytes(const LoraTables *t, int32_t slot) {
@@ -447,11 +511,10 @@ static void gain_fill(const AdapterSite *site, int32_t out, float s, float *c) {
 
 static LgStatus gains_make(const LoraTables *t, const Slot *slot, float scale, Gains *out,
                            LgError *err) {
-    const AdapterData *a = slot->data;
-    int32_t count = a->layer_count * a->site_count;
+    int32_t count = t->layer_count * t->site_count;
     size_t floats = 0;
     for (int32_t i = 0; i < count; i++)
-        if (a->sites[i].rank > 0 && a->sites[i].magnitude)
+        if (has_dora(&slot->dora[i]))
             floats += (size_t)t->shapes[i % t->site_count].out;
     Gains g = {.scale = scale};
     g.memory = lg_alloc_array(floats, sizeof(float));
@@ -462,9 +525,9 @@ static LgStatus gains_make(const LoraTables *t, const Slot *slot, float scale, G
     }
     float *to = g.memory;
     for (int32_t i = 0; i < count; i++) {
-        if (a->sites[i].rank == 0 || !a->sites[i].magnitude)
+        if (!has_dora(&slot->dora[i]))
             continue;
-        gain_fill(&a->sites[i], t->shapes[i % t->site_count].out, scale, to);
+        gain_fill(&slot->dora[i], t->shapes[i % t->site_count].out, scale, to);
         g.by_site[i] = to;
         to += t->shapes[i % t->site_count].out;
     }
@@ -545,12 +608,19 @@ static LgStatus route_row(LoraTables *t, RouteMemory *m, const AdapterSet *set, 
     m->gain[at] = NULL;
     for (int32_t u = 0; u < LGP_LORA_SET; u++)
         m->scale[at * LGP_LORA_SET + u] = u < set->count ? set->use[u].scale : 0.0f;
-    if (set->count == 1 && t->slots[set->use[0].slot].dora)
-        return gains_get(t, set->use[0].slot, set->use[0].scale, &m->gain[at], err);
-    for (int32_t u = 0; u < set->count; u++)
-        if (t->slots[set->use[u].slot].dora)
+    for (int32_t u = 0; u < set->count; u++) {
+        const Slot *s = &t->slots[set->use[u].slot];
+        if (s->replaced.by_weight && (set->count > 1 || set->use[u].scale != 1.0f))
+            return lg_fail(err, LG_BAD_INPUT, 0,
+                           "an adapter that replaces tensors of the base is applied alone, at "
+                           "scale 1; here it is one of %d, at %g",
+                           set->count, (double)set->use[u].scale);
+        if (s->dora && set->count > 1)
             return lg_fail(err, LG_BAD_INPUT, 0,
                            "a DoRA adapter is applied alone, not in a set of %d", set->count);
+    }
+    if (set->count == 1 && t->slots[set->use[0].slot].dora)
+        return gains_get(t, set->use[0].slot, set->use[0].scale, &m->gain[at], err);
     return LG_OK;
 }
 
@@ -571,6 +641,10 @@ static LgStatus reserve_items(LoraTables *t, int64_t items, LgError *err) {
     return LG_OK;
 }
 
+static const void *const *replaced_of(const LoraTables *t, const AdapterSet *set) {
+    return (const void *const *)t->slots[set->use[0].slot].replaced.by_weight;
+}
+
 static LgStatus route_domain(LoraTables *t, const Step *step, int domain, LgError *err) {
     RouteMemory *m = &t->routes[domain];
     int32_t rows = domain == 0 ? step->rows : step->samples;
@@ -587,6 +661,7 @@ static LgStatus route_domain(LoraTables *t, const Step *step, int domain, LgErro
     for (int32_t r = 0; r < rows; r++) { /* groups and their sizes */
         int32_t set = step->ad[domain == 0 ? r : step->last[r]];
         m->group_of[r] = -1;
+        m->replaced[r] = NULL;
         if (step->sets[set].count == 0)
             continue;
         if (t->set_group[set] < 0)
@@ -594,6 +669,9 @@ static LgStatus route_domain(LoraTables *t, const Step *step, int domain, LgErro
         m->group_of[r] = t->set_group[set];
         m->groups[m->group_of[r]].count++;
         m->route.count++;
+        m->replaced[r] = replaced_of(t, &step->sets[set]);
+        if (m->replaced[r])
+            m->route.replaced = (const void *const *const *)m->replaced;
     }
     for (int32_t g = 0, first = 0; g < m->route.group_count; g++) {
         m->groups[g].first = first;
@@ -673,6 +751,8 @@ void lora_cpu_call(const LgpStep *step, int32_t thread, const LgpLora *call) {
                          .team = step->team,
                          .claim = step->claim,
                          .barrier = step->barrier,
+                         .replace = t->o.level->kernels->lora_replace,
+                         .scratch = step->scratch + thread * step->scratch_floats,
                          .own = t->own + thread * OWN_FLOATS,
                          .own_floats = OWN_FLOATS};
     if (call->choice)

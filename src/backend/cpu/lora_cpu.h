@@ -5,6 +5,7 @@
 
 #include "backend/cpu/levels.h"
 #include "backend/lora_kernels.h"
+#include "ir/plan.h"
 #include "ir/step.h"
 #include "lang/lang.h"
 
@@ -12,6 +13,7 @@ typedef struct LoraTables LoraTables;
 
 typedef struct LoraTablesOptions {
     const LangProgram *program; /* after lang_rewrite_lora; outlives the tables */
+    const Plan *plan; /* of the program; NULL: adapters that replace its weights are refused */
     bool store_f32;
     const CpuLevel *level;
     int32_t threads;  /* of the team */
@@ -22,9 +24,9 @@ typedef struct LoraTablesOptions {
 LgStatus lora_tables_create(const LoraTablesOptions *o, LoraTables **out, LgError *err);
 void lora_tables_destroy(LoraTables *t);
 
-/* Packs the adapter; the AdapterData must outlive its slot (DoRA's numbers are read later). Slots
+/* Packs the adapter: nothing of it is needed behind the call. Slots
  * of removed adapters are used again. Errors: LG_BAD_INPUT: made for another program or store type,
- * or it adapts experts; LG_NO_MEMORY. Between steps only. */
+ * or it replaces what this program shares between rows; LG_NO_MEMORY. Between steps only. */
 LgStatus lora_tables_install(LoraTables *t, const AdapterData *adapter, int32_t *slot,
                              LgError *err);
 void lora_tables_remove(LoraTables *t, int32_t slot); /* a slot that is not in use is left alone */
@@ -32,7 +34,8 @@ bool lora_tables_live(const LoraTables *t, int32_t slot);
 uint64_t lora_tables_bytes(const LoraTables *t, int32_t slot); /* packed */
 
 /* Sorts the step's rows by their adapters; lora_rows[d] is what LgpStep.lora_rows wants. The step
- * was checked: its slots are live. Memory grows where a step needs more than any before it. Errors:
+ * was checked: its slots are live. Errors: LG_BAD_INPUT for an adapter that must be alone and is
+ * not. Memory grows where a step needs more than any before it. Errors:
  * LG_NO_MEMORY. Between steps only. */
 LgStatus lora_route_build(LoraTables *t, const Step *step, int32_t lora_rows[2], LgError *err);
 const LgpLoraRoute *lora_route(const LoraTables *t, int32_t domain);

@@ -138,6 +138,8 @@ static LgStatus cpu_step(Runner *r, const Step *step, float *logits, LgError *er
     s->scratch_floats = c->scratch_floats;
     if (c->adapters)
         LG_TRY(lora_route_build(c->adapters, step, s->lora_rows, err));
+    for (int32_t d = 0; c->adapters && d < 2; d++)
+        s->replaced[d] = lora_route(c->adapters, d)->replaced;
     if (c->profiling)
         profile_begin(&c->profile);
     team_run(c->team, run_thread, c);
@@ -149,6 +151,7 @@ static LgStatus cpu_step(Runner *r, const Step *step, float *logits, LgError *er
 /* Kernels of the program's level, whatever this processor could do. */
 static LgStatus open_adapters(CpuRunner *c, LgError *err) {
     LoraTablesOptions o = {.program = c->plan->program,
+                           .plan = c->plan,
                            .store_f32 = c->store_f32,
                            .level = cpu_level_find(c->program.info->level),
                            .threads = team_thread_count(c->team),

@@ -12,11 +12,14 @@
 #include "tests/unit/backend/tiny_model.h"
 
 #define ROWS 20
-#define ADAPTERS 6
-#define SETS 9
-#define DORA 5 /* this adapter is one */
+#define ADAPTERS 8
+#define SETS 11
+#define DORA 5   /* this adapter is one */
+#define BIASED 3 /* this one has a bias on B, and so have the next two */
+#define WHOLES 6 /* replaces norms, the embedding, the head and one matrix */
+#define TOKENS 7 /* replaces some rows of the embedding and of the tied head */
 
-static const int32_t ranks[ADAPTERS] = {1, 3, 12, 17, 64, 4};
+static const int32_t ranks[ADAPTERS] = {1, 3, 12, 17, 64, 4, 2, 5};
 
 typedef struct Fixture {
     TinyModel model;
@@ -56,9 +59,60 @@ static void add_dora(AdapterSite *s, Arena *arena, uint64_t out, uint64_t seed) 
     s->dora_ba2 = ba2;
 }
 
+static int param_named(const LangProgram *p, const char *name) {
+    for (int i = 0; i < p->tensor_count; i++)
+        if (lg_str_eq_c(p->tensors[i].name, name))
+            return i;
+    fail_msg("the page has no %s", name);
+    return -1;
+}
+
+/* The whole param, or (row_count > 0) rows 2, 9, 16, …, in one layer; LoRA at its site goes. */
+static void replace_param(AdapterData *a, const LangProgram *p, Arena *arena, const char *name,
+                          int layer, int row_count) {
+    int param = param_named(p, name);
+    const LangTensor *t = &p->tensors[param];
+    uint64_t columns = axis_size(p, t, t->axis_count - 1);
+    uint64_t rows = row_count ? (uint64_t)row_count : t->axis_count > 1 ? axis_size(p, t, 0) : 1;
+    bool norm = t->axis_count == 1;
+    float *data = random_matrix(arena, rows * columns, norm ? 0.5f : 0.2f, 77 + (uint64_t)param);
+    int32_t *list = ARENA_ARRAY(arena, int32_t, rows);
+    for (uint64_t i = 0; norm && i < columns; i++)
+        data[i] += 1.0f;
+    for (uint64_t i = 0; i < rows; i++)
+        list[i] = 2 + 7 * (int32_t)i;
+    ((AdapterReplaced *)(uintptr_t)a->replaced)[a->replaced_count++] =
+        (AdapterReplaced){.tensor = param,
+                          .layer = layer,
+                          .columns = columns,
+                          .row_count = rows,
+                          .rows = row_count ? list : NULL,
+                          .data = data,
+                          .bf16 = !norm && name[0] != 'w'};
+    for (int s = 0; s < p->site_count; s++)
+        if (p->sites[s].param == param)
+            ((AdapterSite *)(uintptr_t)a->sites)[layer * p->site_count + s] =
+                (AdapterSite){.rank = 0};
+}
+
+static void replace_some(AdapterData *a, const LangProgram *p, Arena *arena, bool whole) {
+    a->replaced = ARENA_ARRAY(arena, AdapterReplaced, 8);
+    if (whole) {
+        replace_param(a, p, arena, "gz", 0, 0);
+        replace_param(a, p, arena, "ga", 1, 0);
+        replace_param(a, p, arena, "gq", 0, 0);
+        replace_param(a, p, arena, "wg", 1, 0);
+        replace_param(a, p, arena, "wo", 0, 0);
+    }
+    replace_param(a, p, arena, "emb", 0, whole ? 0 : 21);
+    replace_param(a, p, arena, "head", 0, whole ? 0 : 21);
+}
+
 /* Every site of every layer but one, so that a site that is not adapted is met too. */
-static AdapterData make_adapter(const LangProgram *p, Arena *arena, int32_t rank, bool dora,
-                                bool store_f32, uint64_t seed) {
+static AdapterData make_adapter(const LangProgram *p, Arena *arena, int which, bool store_f32) {
+    const int32_t rank = ranks[which];
+    const bool dora = which == DORA, biased = which >= BIASED && !dora;
+    const uint64_t seed = (uint64_t)which + 1;
     AdapterSite *sites = ARENA_ARRAY(arena, AdapterSite, (size_t)(p->site_count * p->layer_count));
     const float size = rank > 17 ? 0.1f : 0.2f; /* no adapter may drown the model */
     for (int layer = 0; layer < p->layer_count; layer++)
@@ -77,11 +131,16 @@ static AdapterData make_adapter(const LangProgram *p, Arena *arena, int32_t rank
                               .scale = 0.5f};
             if (dora)
                 add_dora(&sites[layer * p->site_count + s], arena, out, 1000000 + 10 * key);
+            if (biased && !lookup)
+                sites[layer * p->site_count + s].b_bias = random_matrix(arena, out, 0.3f, 9 * key);
         }
-    return (AdapterData){.site_count = p->site_count,
-                         .layer_count = p->layer_count,
-                         .sites = sites,
-                         .store_f32 = store_f32};
+    AdapterData a = {.site_count = p->site_count,
+                     .layer_count = p->layer_count,
+                     .sites = sites,
+                     .store_f32 = store_f32};
+    if (which >= WHOLES)
+        replace_some(&a, p, arena, which == WHOLES);
+    return a;
 }
 
 static int setup(void **state) {
@@ -126,19 +185,18 @@ static Runner *open_runner(Fixture *f, const Opening *how, int32_t slots[ADAPTER
         fail_msg("%s", err.message);
     assert_int_equal(r->ops->kv_reserve(r, 64, NULL), LG_OK);
     for (int i = 0; i < ADAPTERS; i++) {
-        f->adapters[i] = make_adapter(f->model.program, &f->arena, ranks[i], i == DORA,
-                                      how->store_f32, (uint64_t)i + 1);
+        f->adapters[i] = make_adapter(f->model.program, &f->arena, i, how->store_f32);
         assert_int_equal(r->ops->adapter_install(r, &f->adapters[i], &slots[i], NULL), LG_OK);
     }
     return r;
 }
 
-/* Set 0 is none, set 1 + i is adapter i alone, then several with scales of their own, and DoRA at
- * a half. */
+/* Set 0 is none, set 1 + i is adapter i alone, then several with scales of their own, DoRA at a
+ * half, and those that replace weights. */
 static void make_sets(AdapterSet sets[SETS], const int32_t slots[ADAPTERS]) {
     memset(sets, 0, SETS * sizeof *sets);
     for (int i = 0; i < ADAPTERS; i++)
-        sets[1 + i] = (AdapterSet){1, {{slots[i], 1.0f}}};
+        sets[i < WHOLES ? 1 + i : 3 + i] = (AdapterSet){1, {{slots[i], 1.0f}}};
     sets[7] =
         (AdapterSet){4, {{slots[1], 0.7f}, {slots[4], -0.4f}, {slots[0], 1.0f}, {slots[3], 0.1f}}};
     sets[8] = (AdapterSet){1, {{slots[DORA], 0.5f}}};
@@ -260,6 +318,53 @@ static void base_rows_are_those_of_a_runner_without_adapters(void **state) {
     test_free(without);
 }
 
+/* Its equations are another model's: half of it, or it beside another, has no meaning. */
+static void adapter_that_replaces_weights_is_alone_at_scale_1(void **state) {
+    Fixture *f = *state;
+    int32_t slots[ADAPTERS];
+    LgError err;
+    float logits[TINY_VOCAB];
+    for (int interp = 0; interp < 2; interp++) {
+        Runner *r = open_runner(f, &(Opening){.threads = 1, .interp = interp}, slots);
+        const AdapterSet wrong[] = {{1, {{slots[WHOLES], 0.5f}}},
+                                    {2, {{slots[TOKENS], 1.0f}, {slots[0], 1.0f}}}};
+        for (size_t i = 0; i < 2; i++) {
+            AdapterSet sets[2] = {{0}, wrong[i]};
+            TinyBatch b;
+            tiny_batch_init(&b);
+            b.step.sets = sets;
+            b.step.set_count = 2;
+            tiny_batch_row(&b, 0, 0, 1, true);
+            b.ad[0] = 1;
+            assert_int_equal(r->ops->step(r, &b.step, logits, &err), LG_BAD_INPUT);
+            assert_non_null(strstr(err.message, "alone, at scale 1"));
+        }
+        r->ops->close(r);
+    }
+}
+
+static void adapter_of_other_shapes_or_of_unknown_rows_is_refused(void **state) {
+    Fixture *f = *state;
+    int32_t slots[ADAPTERS], slot;
+    LgError err;
+    for (int interp = 0; interp < 2; interp++) {
+        Runner *r = open_runner(f, &(Opening){.threads = 1, .interp = interp}, slots);
+        AdapterReplaced wrong = f->adapters[TOKENS].replaced[0];
+        AdapterData a = f->adapters[TOKENS];
+        const int32_t past[] = {TINY_VOCAB};
+        a.replaced = &wrong;
+        a.replaced_count = 1;
+        wrong.rows = past;
+        wrong.row_count = 1;
+        assert_int_equal(r->ops->adapter_install(r, &a, &slot, &err), LG_BAD_INPUT);
+        wrong = f->adapters[WHOLES].replaced[0];
+        wrong.columns--;
+        assert_int_equal(r->ops->adapter_install(r, &a, &slot, &err), LG_BAD_INPUT);
+        assert_non_null(strstr(err.message, "replaces gz"));
+        r->ops->close(r);
+    }
+}
+
 static void removed_adapter_is_refused_and_its_slot_serves_another(void **state) {
     Fixture *f = *state;
     int32_t slots[ADAPTERS], again;
@@ -294,10 +399,10 @@ static void failed_installation_changes_nothing(void **state) {
     int32_t slots[ADAPTERS], slot;
     float *before = test_malloc(ONE * sizeof *before), *after = test_malloc(ONE * sizeof *after);
     Runner *r = open_runner(f, &(Opening){.threads = 2}, slots);
-    AdapterData more[8];
+    AdapterData more[ADAPTERS];
     run(r, slots, 3, 4, before);
-    for (int i = 0; i < 8; i++) {
-        more[i] = make_adapter(f->model.program, &f->arena, 2, false, false, (uint64_t)i + 20);
+    for (int i = 0; i < ADAPTERS; i++) {
+        more[i] = make_adapter(f->model.program, &f->arena, i, false);
         long n = 1;
         LgStatus status;
         do {
@@ -321,7 +426,7 @@ static void adapter_of_another_store_type_is_refused(void **state) {
     int32_t slots[ADAPTERS], slot;
     LgError err;
     Runner *r = open_runner(f, &(Opening){.threads = 1}, slots);
-    AdapterData other = make_adapter(f->model.program, &f->arena, 4, false, true, 9);
+    AdapterData other = make_adapter(f->model.program, &f->arena, 0, true);
     assert_int_equal(r->ops->adapter_install(r, &other, &slot, &err), LG_BAD_INPUT);
     assert_non_null(strstr(err.message, "f32"));
     r->ops->close(r);
@@ -359,6 +464,8 @@ int main(void) {
         CASE(adapters_compute_what_the_interpreter_does),
         CASE(rows_are_what_they_are_alone),
         CASE(base_rows_are_those_of_a_runner_without_adapters),
+        CASE(adapter_that_replaces_weights_is_alone_at_scale_1),
+        CASE(adapter_of_other_shapes_or_of_unknown_rows_is_refused),
         CASE(removed_adapter_is_refused_and_its_slot_serves_another),
         CASE(failed_installation_changes_nothing),
         CASE(adapter_of_another_store_type_is_refused),

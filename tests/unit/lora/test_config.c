@@ -99,13 +99,16 @@ static const Refusal refusals[] = {
     {"2", "3", ",\"use_rslora\":1", "\"use_rslora\" is 1; it must be true or false"},
     {"2", "3", ",\"use_dora\":\"yes\"", "\"use_dora\" is \"yes\""},
     {"2", "3", ",\"use_dora\":true", "no lora_magnitude_vector"},
-    {"2", "3", ",\"lora_bias\":true", "\"lora_bias\" is true"},
-    {"2", "3", ",\"bias\":\"lora_only\"", "\"bias\" is \"lora_only\""},
-    {"2", "3", ",\"bias\":\"all\"", "\"bias\" is \"all\""},
+    {"2", "3", ",\"lora_bias\":true", "the module has no lora_B.bias"},
+    {"2", "3", ",\"lora_bias\":1", "\"lora_bias\" is 1"},
+    {"2", "3", ",\"bias\":\"some\"", "\"bias\" is \"some\""},
     {"2", "3", ",\"fan_in_fan_out\":true", "\"fan_in_fan_out\" is true"},
-    {"2", "3", ",\"modules_to_save\":[\"lm_head\"]", "\"modules_to_save\" is [\"lm_head\"]"},
-    {"2", "3", ",\"trainable_token_indices\":[1]", "\"trainable_token_indices\" is [1]"},
+    {"2", "3", ",\"modules_to_save\":[\"lm_head\"]", "names \"lm_head\" in modules_to_save, but"},
+    {"2", "3", ",\"modules_to_save\":\"lm_head\"", "it must be a list of names"},
+    {"2", "3", ",\"trainable_token_indices\":[1]", "the file has no trainable_tokens_delta"},
     {"2", "3", ",\"trainable_token_indices\":{\"embed_tokens\":[1]}", "trainable_token_indices"},
+    {"2", "3", ",\"trainable_token_indices\":[-1]", "it must be a list of token ids"},
+    {"2", "3", ",\"trainable_token_indices\":{\"embed_tokens\":1}", "such lists by module"},
     {"2", "3", ",\"target_parameters\":\"gate.weight\"", "\"target_parameters\" is"},
     {"2", "3", ",\"target_parameters\":[7]", "it must be a list of names"},
     {"2", "3", ",\"layer_replication\":[[0,2]]", "\"layer_replication\" is [[0,2]]"},
@@ -150,6 +153,9 @@ static void keys_without_a_value_are_ignored(void **state) {
                  "\"target_parameters\":[],\"loftq_config\":{},\"fan_in_fan_out\":false,"
                  "\"bias\":\"none\",\"init_lora_weights\":\"gaussian\"") == 1.5f);
     assert_true(scale_of(&r, "2", "3", ",\"bias\":null,\"init_lora_weights\":false") == 1.5f);
+    /* a base without biases has none to replace */
+    assert_true(scale_of(&r, "2", "3", ",\"bias\":\"lora_only\"") == 1.5f);
+    assert_true(scale_of(&r, "2", "3", ",\"bias\":\"all\"") == 1.5f);
     rig_clear(&r);
 }
 

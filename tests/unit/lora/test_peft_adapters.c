@@ -1,5 +1,5 @@
 /* Adapters as PEFT wrote them, on the models they were made for: which sites, which ranks, which
- * scales, and the numbers. What is not served yet is refused by name. */
+ * scales, and the numbers. What replaces tensors of the base is told. */
 #include "tests/unit/lora/fixture.h"
 
 #include <math.h>
@@ -335,31 +335,52 @@ static void f32_is_kept_where_the_program_stores_f32(void **state) {
     close_model(&l);
 }
 
-typedef struct Refused {
-    const char *model, *adapter, *fragment;
-} Refused;
+typedef struct Replacing {
+    const char *model, *adapter;
+    int replaced, rows; /* params; rows of the first, 0: all */
+    const char *param;
+} Replacing;
 
-static const Refused refused[] = {
-    {"tiny-qwen3", "chat-tokens", "\"trainable_token_indices\" is [2036,2037]"},
-    {"tiny-qwen3", "lora-bias", "\"lora_bias\" is true"},
-    {"tiny-qwen3", "save-head", "\"modules_to_save\" is [\"lm_head\"]"},
-    {"tiny-qwen3", "save-norm", "\"modules_to_save\" is"},
-    {"tiny-qwen2", "bias-lora-only", "\"bias\" is \"lora_only\""},
+static const Replacing replacing[] = {
+    {"tiny-qwen3", "chat-tokens", 2, 2, "emb"},    {"tiny-qwen3", "save-head", 1, 0, "head"},
+    {"tiny-qwen3", "save-norm", 9, 0, NULL},       {"tiny-qwen3", "lora-bias", 0, 0, NULL},
 };
 
-static void what_is_not_served_yet_is_refused_by_name(void **state) {
+static void what_replaces_the_base_is_in_the_data_and_the_report(void **state) {
     (void)state;
     size_t checked = 0;
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+    for (size_t i = 0; i < sizeof replacing / sizeof replacing[0]; i++) {
+        const Replacing *want = &replacing[i];
         Loaded l;
         Adapter *a;
         LgError err = {0};
         LgStatus status;
-        if (!open_pair(refused[i].model, refused[i].adapter, false, &l, &a, &err, &status))
+        if (!open_pair(want->model, want->adapter, false, &l, &a, &err, &status))
             continue;
-        assert_int_equal(status, LG_BAD_INPUT);
-        assert_null(a);
-        assert_contains(err.message, refused[i].fragment);
+        if (status != LG_OK)
+            fail_msg("%s: %s", want->adapter, err.message);
+        const AdapterData *d = adapter_data(a);
+        assert_int_equal(d->replaced_count, want->replaced);
+        assert_int_equal(json_array_size(json_object_get(adapter_report(a), "replaced")),
+                         want->replaced);
+        assert_int_equal(report_has(a, "notes", "used alone, at scale 1"), want->replaced > 0);
+        assert_int_equal(adapter_refuses(a, 2, 1) != NULL, want->replaced > 0);
+        assert_int_equal(adapter_refuses(a, 1, 0.5f) != NULL, want->replaced > 0);
+        assert_null(adapter_refuses(a, 1, 1));
+        for (int k = 0; k < d->replaced_count; k++) {
+            const AdapterReplaced *r = &d->replaced[k];
+            LgStr name = l.options.program->tensors[r->tensor].name;
+            assert_true(r->bf16);
+            assert_int_equal(r->rows ? (int)r->row_count : 0, want->rows);
+            assert_true(!want->param || k > 0 || lg_str_eq_c(name, want->param));
+            if (r->rows) {
+                assert_int_equal(r->rows[0], 2036);
+                assert_int_equal(r->rows[1], 2037);
+            }
+        }
+        if (!want->replaced)
+            assert_non_null(site_at(a, 1, 0)->b_bias);
+        adapter_destroy(a);
         close_model(&l);
         checked++;
     }
@@ -453,7 +474,7 @@ int main(void) {
         cmocka_unit_test(patterns_override_module_by_module),
         cmocka_unit_test(of_overlapping_patterns_the_first_counts),
         cmocka_unit_test(f32_is_kept_where_the_program_stores_f32),
-        cmocka_unit_test(what_is_not_served_yet_is_refused_by_name),
+        cmocka_unit_test(what_replaces_the_base_is_in_the_data_and_the_report),
         cmocka_unit_test(an_adapter_of_another_model_is_refused),
         cmocka_unit_test(adapters_of_a_quantised_model_load_quickly),
     };
