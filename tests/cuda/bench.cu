@@ -11,7 +11,7 @@ LG_KERNEL(256) bench_read(const uint4 *p, u64 count, u32 *out) {
         *out = sum;
 }
 
-LG_KERNEL(32) bench_nothing(const u64 *) {
+LG_KERNEL(1024) bench_nothing(const u64 *) {
     lg_wait_before();
     lg_let_next();
 }

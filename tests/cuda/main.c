@@ -94,7 +94,8 @@ int main(int argc, char **argv) {
     open_gpu(&o, &g);
     buf_init(&table);
     must(cuda_registry_print(g.registry, &table, &err), &err);
-    fputs(table.data, stdout);
+    if (!o.filter && !o.bench)
+        fputs(table.data, stdout);
     buf_clear(&table);
     int failures = 0;
     if (o.experiment)

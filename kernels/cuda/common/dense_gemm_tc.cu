@@ -2,9 +2,9 @@
 // nobody and has more on its way than registers could hold.
 #include "lora.cuh"
 
-#define STAGES 3
+#define STAGES 4
 #define STAGE_STEPS 4                     // of K, 128 bytes a row
-#define STAGE_ROWS (16 + LG_STRIP)        // of x, and of W
+#define STAGE_ROWS 32                     // 16 of x, 16 of W
 #define STAGE_BYTES (STAGE_ROWS * 128)
 #define QUEUE_BYTES (STAGES * STAGE_BYTES) // of a warp
 
@@ -46,7 +46,7 @@ struct Queued {
         return v;
     }
 
-    LG_IN void chunk(float (&c)[4][4], const LgcDense &p, int row0, int out0, int from, int to) {
+    LG_IN void chunk(float (&c)[2][4], const LgcDense &p, int row0, int out0, int from, int to) {
         const bool pieces = lg_wide16(p.x, p.x_stride) && lg_wide16(p.w, p.w_stride) && p.k % 8 == 0;
         if (!pieces) {
             Direct().chunk(c, p, row0, out0, from, to);
@@ -73,8 +73,8 @@ struct Queued {
                     break;
                 const uint2 low = read(i % STAGES, g, s), high = read(i % STAGES, g + 8, s);
 #pragma unroll
-                for (int j = 0; j < 4; j++)
-                    lg_mma(c[j], low, high, read(i % STAGES, 16 + lg_strip_output(g, j), s));
+                for (int j = 0; j < 2; j++)
+                    lg_mma(c[j], low, high, read(i % STAGES, 16 + 8 * j + g, s));
             }
             __syncwarp();
         }
@@ -88,7 +88,7 @@ extern __shared__ __align__(128) unsigned char memory[];
 
 LG_DEV void gemm(const LgcDense &p, int what) {
     Queued queue = {lg_shared(memory) + threadIdx.x / 32 * QUEUE_BYTES};
-    lg_dense(p, what, queue, p.k <= 64 ? 4 : 1, *(Parts *)(memory + LG_WARPS * QUEUE_BYTES));
+    lg_dense(p, what, queue, lgc_chunks(p.k) == 1 ? 4 : 1, *(Parts *)(memory + LG_WARPS * QUEUE_BYTES));
 }
 
 LG_KERNEL(LG_THREADS) dense_gemm_tc(const __grid_constant__ LgcDense p) { gemm(p, p.f32 ? LG_DELTA : LG_LOW); }

@@ -8,6 +8,7 @@ typedef unsigned long long u64;
 typedef long long i64;
 
 #define LG_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define LG_KERNEL_OF(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define LG_IN __device__ __forceinline__ // members
 #define LG_DEV static LG_IN
 

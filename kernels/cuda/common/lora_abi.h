@@ -10,7 +10,7 @@
 #define LGC_SET 4        /* adapters of one row */
 #define LGC_TILE_ROWS 64 /* of a tile at most */
 #define LGC_RANK_MAX 512 /* of one site */
-#define LGC_CHUNKS 32    /* of a K at most */
+#define LGC_CHUNKS 64    /* of a K at most */
 #define LGC_RANK_PAD 8   /* a site's rank in memory is a multiple of it, filled up with zeros */
 #define LGC_K_PAD 16     /* so is a row of A */
 
@@ -22,10 +22,11 @@ typedef unsigned long long LgcPtr;
 #define LGC_INLINE static inline
 #endif
 
-/* Steps of 16 that one chunk has; a function of K alone. */
+/* Steps of 16 that one chunk has; a function of K alone. 32 chunks, but of 4 to 12 steps; where
+ * these are not enough, 64 chunks. */
 LGC_INLINE int lgc_chunk_steps(int k) {
-    int steps = (k + 15) / 16, most = (steps + LGC_CHUNKS - 1) / LGC_CHUNKS;
-    return most < 4 ? 4 : most;
+    int steps = (k + 15) / 16, each = (steps + 31) / 32, least = (steps + 63) / 64;
+    return each < 4 ? 4 : each <= 12 ? each : least < 12 ? 12 : least;
 }
 LGC_INLINE int lgc_chunks(int k) {
     int steps = (k + 15) / 16, each = lgc_chunk_steps(k);
@@ -115,6 +116,7 @@ typedef struct LgcMoe {
     int top_k;    /* gather: row = token * top_k + slot */
     int experts, slots;
     int token_count;
+    int slices; /* blocks that share a tile's pairs; gather's shrink: the chunks of a row */
 } LgcMoe;
 
 #endif

@@ -8,11 +8,18 @@
 #include "base/float.h"
 
 #define THREADS 256 /* of a block; kernels/cuda/common/lora.cuh */
-#define STRIP 32
-#define BLOCK_OUTPUTS 256
-#define SPLIT_ROWS 128 /* up to so many rows sums over K are cut into parts */
+#define STRIP_NARROW 16
+#define GEMV_WARPS 32
+#define BLOCK_OUTPUTS 256 /* dense, where K is one chunk */
+#define ITEM_OUTPUTS 1024 /* of an expand's item */
+#define SPLIT_ROWS 128    /* up to so many rows sums over K are cut into parts */
+/* Blocks that share the pairs of 16 sorted rows of experts: of prompts, of few rows. */
+#define MOE_SLICES 2
+#define MOE_SLICES_FEW 8
 /* Blocks a multiprocessor: enough to hide latency, few enough that idle ones cost nothing. */
-#define SHRINK_BLOCKS 6
+#define SHRINK_BLOCKS 3
+#define PROMPT_THREADS 512             /* of a shrink's block for prompts */
+#define PARTS_BYTES (32 * 16 * 16 * 4) /* its shared memory */
 #define EXPAND_BLOCKS 4
 
 /* ---- memory of adapters ---- */
@@ -67,12 +74,22 @@ static uint32_t grid_of(const CudaLaunch *l, int64_t items, int a_multiprocessor
 
 /* ---- dense ---- */
 
+/* gemv: a block has 32 warps, a chunk of 8 outputs each. */
+static LgStatus product_row(const CudaLaunch *l, LgcDense *p, const char *what, LgError *err) {
+    const int chunks = lgc_chunks(p->k);
+    Shape s = {.x = blocks_of(p->n, 8 * (chunks < GEMV_WARPS ? GEMV_WARPS / chunks : 1)),
+               .y = 1,
+               .threads = 32 * GEMV_WARPS};
+    return launch(l, l->kernels->gemv_k, s, p, what, err);
+}
+
 static LgStatus product(const CudaLaunch *l, LoraHandle kernel, bool queued, LgcDense *p,
                         const char *what, LgError *err) {
     const bool one = lgc_chunks(p->k) == 1;
-    const int row_tiles = queued && p->k <= 64 ? 4 : 1;
-    Shape s = {.x = blocks_of(p->n, one ? BLOCK_OUTPUTS : STRIP),
-               .y = blocks_of(p->rows, 16 * row_tiles),
+    if (kernel == l->kernels->gemv_k)
+        return product_row(l, p, what, err);
+    Shape s = {.x = blocks_of(p->n, one ? BLOCK_OUTPUTS : STRIP_NARROW),
+               .y = blocks_of(p->rows, 16 * (queued && one ? 4 : 1)),
                .threads = THREADS,
                .shared = queued ? CUDA_GEMM_TC_SHARED : 0};
     return launch(l, kernel, s, p, what, err);
@@ -150,12 +167,20 @@ int64_t cuda_lora_low_rows(const CudaLoraPlan *plan, int k) {
 static int output_blocks(const int *n, int site_count) {
     int blocks = 0;
     for (int s = 0; s < site_count; s++)
-        blocks += (n[s] + BLOCK_OUTPUTS - 1) / BLOCK_OUTPUTS;
+        blocks += (n[s] + ITEM_OUTPUTS - 1) / ITEM_OUTPUTS;
     return blocks;
 }
 
-static uint32_t shrink_threads(bool split, int site_count) {
-    return split && site_count == 1 ? THREADS / 2 : THREADS;
+/* All blocks of the shrink at once: each takes as many chunks as that needs. */
+static Shape shrink_shape(const CudaLaunch *l, const CudaLoraPlan *plan, const LgcCall *call) {
+    Shape s = {.y = 1, .threads = plan->split ? THREADS : PROMPT_THREADS};
+    if (plan->split) {
+        s.x = grid_of(l, (int64_t)plan->rows * lgc_chunks(call->k), SHRINK_BLOCKS);
+    } else {
+        s.x = grid_of(l, (int64_t)plan->rows * call->site_count, SHRINK_BLOCKS);
+        s.shared = PARTS_BYTES;
+    }
+    return s;
 }
 
 LgStatus cuda_lora_apply_bgmv(const CudaLaunch *l, const CudaLoraPlan *plan, LgcCall *call,
@@ -170,13 +195,11 @@ LgStatus cuda_lora_apply_bgmv(const CudaLaunch *l, const CudaLoraPlan *plan, Lgc
     call->split = plan->split;
     call->tile_rows = plan->tile_rows;
     call->entries = plan->rows;
-    Shape s = {.x = grid_of(l, (int64_t)plan->rows * (plan->split ? lgc_chunks(call->k) : 1),
-                            SHRINK_BLOCKS),
-               .y = 1,
-               .threads = shrink_threads(plan->split, call->site_count)};
+    Shape s = shrink_shape(l, plan, call);
     LG_TRY(launch(l, k->bgmv_shrink_k, s, call, "lora_bgmv_shrink", err));
     s.x = grid_of(l, (int64_t)plan->rows * output_blocks(call->n, call->site_count), EXPAND_BLOCKS);
     s.threads = THREADS;
+    s.shared = 0;
     return launch(l, k->bgmv_expand_fold_k, s, call, "lora_bgmv_expand_fold", err);
 }
 
@@ -192,14 +215,25 @@ static LgStatus moe_pair(const CudaLaunch *l, LoraHandle shrink, LoraHandle fold
     assert(call->site_count >= 1 && call->site_count <= LGC_SITES);
     assert(call->low_stride % (LGC_SET * LGC_RANK_PAD) == 0);
     call->split = call->entries <= SPLIT_ROWS * 8;
-    int64_t left =
+    const bool grouped = tile_rows > 1;
+    const int64_t left =
         call->rows - call->first < call->entries ? call->rows - call->first : call->entries;
-    int64_t tiles = (left + tile_rows - 1) / tile_rows;
-    Shape s = {.x = grid_of(l, tiles * (call->split ? lgc_chunks(call->k) : 1), SHRINK_BLOCKS),
-               .y = 1,
-               .threads = THREADS};
+    const int64_t tiles = (left + tile_rows - 1) / tile_rows;
+    const int chunks = call->split ? lgc_chunks(call->k) : 1;
+    Shape s = {.y = 1, .threads = grouped && !call->split ? PROMPT_THREADS : THREADS};
+    if (grouped) {
+        call->slices = call->split ? 1 : MOE_SLICES;
+        s.x = grid_of(l, tiles * call->slices * chunks, SHRINK_BLOCKS * 2);
+    } else {
+        const int64_t most = (int64_t)l->device->sm_count * 4 / (tiles ? tiles : 1);
+        call->slices = most < 1 ? 1 : most > 4 ? 4 : (int)most;
+        s.x = grid_of(l, tiles * call->slices, SHRINK_BLOCKS * 2);
+    }
     LG_TRY(launch(l, shrink, s, call, "an expert's shrink", err));
-    s.x = grid_of(l, tiles * output_blocks(call->n, call->site_count), EXPAND_BLOCKS);
+    call->slices = grouped ? (call->split ? MOE_SLICES_FEW : MOE_SLICES) : 1;
+    s.x =
+        grid_of(l, tiles * call->slices * output_blocks(call->n, call->site_count), EXPAND_BLOCKS);
+    s.threads = THREADS;
     return launch(l, fold, s, call, "an expert's expand", err);
 }
 
