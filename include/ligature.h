@@ -87,6 +87,8 @@ typedef struct LgEngineOptions {
     int context_max; /* positions a sequence may have; 0: the checkpoint's max_position_embeddings,
                         which is also the most that is accepted */
     uint64_t kv_bytes_max; /* memory for KV pages; 0: 4 GiB */
+    uint64_t adapter_bytes_max; /* memory for adapters' numbers; those used longest ago are read
+                                   again when they are needed. 0: no limit */
 } LgEngineOptions;
 
 /* Everything zero, which is the defaults. */
@@ -120,6 +122,20 @@ LG_API LG_MUST_CHECK LgStatus lg_adapter_load(LgEngine *engine, const char *name
                                               LgError *error);
 /* The name is free at once; sequences that use the adapter keep it until they end. */
 LG_API LG_MUST_CHECK LgStatus lg_adapter_unload(LgEngine *engine, const char *name, LgError *error);
+/* Puts what DIR holds under a name that is taken, whole or not at all: sequences that are there keep
+ * the adapter that they began with, new ones get this one. Errors: LG_NOT_FOUND where no adapter has
+ * the name. */
+LG_API LG_MUST_CHECK LgStatus lg_adapter_replace(LgEngine *engine, const char *name,
+                                                 const char *dir, LgError *error);
+/* A pinned adapter stays in memory whatever else is loaded. Errors: LG_LIMIT where it does not fit;
+ * LG_CONFLICT where its folder holds another adapter by now. */
+LG_API LG_MUST_CHECK LgStatus lg_adapter_pin(LgEngine *engine, const char *name, bool pinned,
+                                             LgError *error);
+/* Those that are loaded, and those that are unloaded or replaced but still in use, oldest first:
+ * [{"name","dir","hash","state","bytes","sequences","pinned","named"}]. state: "memory", or "disk"
+ * for one whose numbers are read again when it is used. The hash is of all that changes numbers.
+ * Free with lg_free_memory. */
+LG_API LG_MUST_CHECK LgStatus lg_adapter_list(const LgEngine *engine, char **json, LgError *error);
 /* The load report as JSON: sites, ranks, scales, what was disregarded and why. Free with
  * lg_free_memory. */
 LG_API LG_MUST_CHECK LgStatus lg_adapter_report(const LgEngine *engine, const char *name,

@@ -108,13 +108,56 @@ LgStatus lg_adapter_unload(LgEngine *engine, const char *name, LgError *error) {
     return engine_adapter_unload(engine->engine, name, error);
 }
 
+LgStatus lg_adapter_replace(LgEngine *engine, const char *name, const char *dir, LgError *error) {
+    API_NEED(engine);
+    API_NEED(name);
+    API_NEED(dir);
+    return engine_adapter_replace(engine->engine, name, dir, error);
+}
+
+LgStatus lg_adapter_pin(LgEngine *engine, const char *name, bool pinned, LgError *error) {
+    API_NEED(engine);
+    API_NEED(name);
+    return engine_adapter_pin(engine->engine, name, pinned, error);
+}
+
+static json_t *adapter_json(const AdapterInfo *a) {
+    json_t *o = json_object();
+    bool made = json_object_set_new(o, "name", json_string(a->name)) == 0;
+    made = json_object_set_new(o, "dir", json_string_nocheck(a->dir)) == 0 && made;
+    made = json_object_set_new(o, "hash", json_string(a->hash)) == 0 && made;
+    made =
+        json_object_set_new(o, "state", json_string(a->resident ? "memory" : "disk")) == 0 && made;
+    made = json_object_set_new(o, "bytes", json_integer((json_int_t)a->bytes)) == 0 && made;
+    made = json_object_set_new(o, "sequences", json_integer(a->users)) == 0 && made;
+    made = json_object_set_new(o, "pinned", json_boolean(a->pinned)) == 0 && made;
+    made = json_object_set_new(o, "named", json_boolean(a->named)) == 0 && made;
+    if (made)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+LgStatus lg_adapter_list(const LgEngine *engine, char **json, LgError *error) {
+    API_NEED(engine);
+    API_NEED(json);
+    json_t *list = json_array();
+    AdapterInfo info;
+    for (size_t i = 0; list && engine_adapter_at(engine->engine, i, &info); i++)
+        if (json_array_append_new(list, adapter_json(&info)) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+    return api_json_text(list, json, error);
+}
+
 LgStatus lg_adapter_report(const LgEngine *engine, const char *name, char **json, LgError *error) {
     API_NEED(engine);
     API_NEED(name);
     API_NEED(json);
     const Adapter *a;
     LG_TRY(engine_adapter_find(engine->engine, name, &a, error));
-    return api_json_text(json_deep_copy(adapter_report(a)), json, error);
+    return api_json_text(adapter_report_copy(a), json, error);
 }
 
 void lg_engine_timing(const LgEngine *engine, LgTiming *out) {

@@ -205,7 +205,7 @@ static LgStatus inspect_with_model(LgEngine *e, const char *dir, json_t **out, L
                               .store_f32 = engine_store_f32(e->engine)};
     Adapter *a;
     LG_TRY(adapter_load(dir, dir, &options, &a, err));
-    json_t *report = json_deep_copy(adapter_report(a));
+    json_t *report = adapter_report_copy(a);
     adapter_destroy(a);
     if (!report)
         return lg_fail_memory(err);

@@ -39,6 +39,10 @@ static void interp_adapter_remove(Runner *r, int32_t slot) {
     eval_adapter_remove(interp(r)->eval, slot);
 }
 
+static uint64_t interp_adapter_bytes(const Runner *r, int32_t slot) {
+    return eval_adapter_bytes(((const InterpRunner *)(const void *)r)->eval, slot);
+}
+
 static void interp_close(Runner *r) {
     if (!r)
         return;
@@ -54,6 +58,7 @@ static const RunnerOps interp_ops = {
     .step = interp_step,
     .adapter_install = interp_adapter_install,
     .adapter_remove = interp_adapter_remove,
+    .adapter_bytes = interp_adapter_bytes,
     .close = interp_close,
 };
 

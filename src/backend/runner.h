@@ -25,9 +25,12 @@ typedef struct RunnerOps {
     LgStatus (*kv_reserve)(Runner *r, int32_t pages, LgError *err);
     /* logits: [samples, vocab] f32. One step at a time. */
     LgStatus (*step)(Runner *r, const Step *step, float *logits, LgError *err);
-    /* The adapter must outlive its slot. Never blocks a step for long; call between steps. */
+    /* The adapter must outlive its slot, unless adapter_copied. Never blocks a step for long; call
+     * between steps. */
     LgStatus (*adapter_install)(Runner *r, const AdapterData *adapter, int32_t *slot, LgError *err);
     void (*adapter_remove)(Runner *r, int32_t slot);
+    uint64_t (*adapter_bytes)(const Runner *r, int32_t slot); /* what an installed one takes */
+    bool adapter_copied; /* nothing of the AdapterData is read once it is installed */
     void (*close)(Runner *r);
     /* Where `profile` was asked for: how many launches there are, and their times so far, in the
      * plan's order, borrowed until the next step; 0 otherwise. NULL where the back end has none. */

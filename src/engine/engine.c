@@ -86,6 +86,7 @@ LgStatus engine_open(const LgEngineOptions *o, Engine **out, LgError *err) {
     if (!e)
         return lg_fail_memory(err);
     e->store_f32 = o->store_f32;
+    e->adapter_bytes_max = o->adapter_bytes_max;
     LgStatus status = open_parts(e, o, err);
     if (status != LG_OK) {
         engine_close(e);
@@ -102,10 +103,7 @@ void engine_close(Engine *e) {
         return;
     while (e->first)
         sequence_destroy(e->first);
-    while (e->adapter_count > 0)
-        if (engine_adapter_unload(e, e->adapters[0]->name, NULL) != LG_OK)
-            break;
-    lg_free(e->adapters);
+    adapters_close(e);
     kv_clear(e);
     if (e->runner)
         e->runner->ops->close(e->runner);

@@ -46,6 +46,20 @@ bool engine_store_f32(const Engine *e);
  * ---- */
 LgStatus engine_adapter_load(Engine *e, const char *name, const char *dir, LgError *err);
 LgStatus engine_adapter_unload(Engine *e, const char *name, LgError *err);
+/* Puts another object under a name that is taken; sequences keep the one that they began with. */
+LgStatus engine_adapter_replace(Engine *e, const char *name, const char *dir, LgError *err);
+/* A pinned adapter stays in memory, and is brought there. */
+LgStatus engine_adapter_pin(Engine *e, const char *name, bool pinned, LgError *err);
+
+typedef struct AdapterInfo {
+    const char *name, *dir, *hash;
+    uint64_t bytes; /* in memory; 0: on disk */
+    int32_t users;  /* sequences */
+    bool named;     /* false: unloaded or replaced, and still in use */
+    bool resident, pinned;
+} AdapterInfo;
+/* All objects, oldest first; false past the last. Borrowed until the next call on the engine. */
+bool engine_adapter_at(const Engine *e, size_t index, AdapterInfo *out);
 LgStatus engine_adapter_find(const Engine *e, const char *name, const Adapter **out, LgError *err);
 
 /* ---- sequence.c, step.c ---- */

@@ -5,16 +5,17 @@
 #include "base/hash.h"
 #include "engine/engine.h"
 
-/* A loaded adapter. names: 1 while a name points to it; users: sequences that use it. Freed when
- * both are 0. */
+/* A loaded adapter. named: while a name points to it; users: sequences that use it. Freed when
+ * neither is left. */
 _Static_assert(LG_ADAPTERS_MAX == ADAPTER_SET_MAX, "the public limit is the step's");
 
 typedef struct AdapterObject {
     Adapter *adapter;
-    int32_t slot;
+    int32_t slot; /* of the runner; -1: its numbers are on disk only */
     int32_t users;
-    bool named;
-    char *name;
+    bool named, pinned;
+    uint64_t used; /* the load or sequence that used it last, by the engine's count */
+    char *name, *dir;
 } AdapterObject;
 
 /* KV pages: ids handed out from a free list; the runner owns the memory. */
@@ -55,8 +56,9 @@ struct Engine {
     LgTiming timing;
     bool store_f32;
     int context, rows_max;
-    AdapterObject **adapters;
+    AdapterObject **adapters; /* all objects, oldest first */
     size_t adapter_count, adapter_cap;
+    uint64_t adapter_bytes_max, adapter_uses; /* memory for their numbers, 0: no limit; a count */
     Sequence *first;
     /* page table [slot_count, pages_per_slot]; free slots have slot_used false */
     KvPages kv;
@@ -72,7 +74,10 @@ struct Engine {
     int32_t samples_max;
 };
 
+/* One more user, whose numbers are brought into memory where they are not. */
+LgStatus adapter_object_acquire(Engine *e, AdapterObject *o, LgError *err);
 void adapter_object_release(Engine *e, AdapterObject *o);
+void adapters_close(Engine *e); /* all of them, whoever uses them */
 AdapterObject *adapter_object_find(const Engine *e, const char *name);
 LgStatus adapter_not_found(const Engine *e, const char *name,
                            LgError *err); /* says what is loaded */

@@ -56,7 +56,7 @@ static LgStatus take_adapters(Engine *e, const LgRequest *r, Sequence *s, LgErro
         const char *why = adapter_refuses(o->adapter, r->adapter_count, scale);
         if (why)
             return lg_fail(err, LG_BAD_INPUT, 0, "adapter \"%s\": %s", o->name, why);
-        o->users++;
+        LG_TRY(adapter_object_acquire(e, o, err));
         s->objects[s->set.count] = o;
         s->set.use[s->set.count++] = (AdapterUse){.slot = o->slot, .scale = scale};
     }

@@ -268,6 +268,11 @@ void eval_adapter_remove(Eval *e, int32_t slot) {
     e->adapters[slot] = NULL;
 }
 
+uint64_t eval_adapter_bytes(const Eval *e, int32_t slot) {
+    bool live = slot >= 0 && slot < e->adapter_cap && e->adapters[slot];
+    return live ? e->adapters[slot]->bytes : 0;
+}
+
 void eval_set_trace(Eval *e, EvalTrace trace, void *user) {
     e->trace = trace;
     e->trace_user = user;

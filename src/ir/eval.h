@@ -23,6 +23,7 @@ void eval_destroy(Eval *e);
 
 LgStatus eval_adapter_install(Eval *e, const AdapterData *adapter, int32_t *slot, LgError *err);
 void eval_adapter_remove(Eval *e, int32_t slot);
+uint64_t eval_adapter_bytes(const Eval *e, int32_t slot); /* its numbers */
 
 /* logits: [samples, size of the output's last dim]. Where step->pages is NULL the state grows as
  * (slot, pos) need it; otherwise those pages are used (so that sequences may share them), and

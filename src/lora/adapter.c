@@ -22,20 +22,54 @@ struct Adapter {
     int32_t *rows; /* of what is replaced in rows */
     float *numbers;
     json_t *report;
+    char *report_text; /* instead of the report once the numbers are released: a tenth of it */
     char hash[65];
-    bool dora;
+    bool dora, replaces;
 };
 
-void adapter_destroy(Adapter *a) {
-    if (!a)
-        return;
-    json_decref(a->report);
+static void free_numbers(Adapter *a) {
     lg_free_aligned(a->numbers);
     lg_free(a->sites);
     lg_free(a->experts);
     lg_free(a->replaced);
     lg_free(a->rows);
+    a->numbers = NULL;
+    a->sites = a->experts = NULL;
+    a->replaced = NULL;
+    a->rows = NULL;
+    a->data = (AdapterData){.store_f32 = a->data.store_f32};
+}
+
+void adapter_destroy(Adapter *a) {
+    if (!a)
+        return;
+    json_decref(a->report);
+    lg_free(a->report_text);
+    free_numbers(a);
     lg_free(a);
+}
+
+void adapter_release_numbers(Adapter *a) {
+    Buf text;
+    buf_init(&text);
+    free_numbers(a);
+    if (a->report)
+        lg_json_print(a->report, JSON_COMPACT, &text);
+    char *kept = a->report && !text.failed ? lg_alloc(text.len + 1) : NULL;
+    if (kept) { /* else it stays as it is, which takes more memory */
+        memcpy(kept, text.data, text.len + 1);
+        a->report_text = kept;
+        json_decref(a->report);
+        a->report = NULL;
+    }
+    buf_clear(&text);
+}
+
+json_t *adapter_report_copy(const Adapter *a) {
+    json_t *copy = NULL;
+    if (a->report)
+        return json_deep_copy(a->report);
+    return lg_json_parse(lg_str(a->report_text), "report", &copy, NULL) == LG_OK ? copy : NULL;
 }
 
 const AdapterData *adapter_data(const Adapter *a) {
@@ -53,10 +87,10 @@ const json_t *adapter_report(const Adapter *a) {
 const char *adapter_refuses(const Adapter *a, size_t count, float scale) {
     if (a->dora && count > 1)
         return "it uses DoRA, which is not served in a set of several adapters; use it alone";
-    if (a->data.replaced_count && count > 1)
+    if (a->replaces && count > 1)
         return "it replaces tensors of the base, which is not served in a set of several "
                "adapters; use it alone";
-    if (a->data.replaced_count && scale != 1)
+    if (a->replaces && scale != 1)
         return "it replaces tensors of the base, which is served at scale 1 only";
     return NULL;
 }
@@ -164,6 +198,7 @@ static LgStatus commit(PeftPlan *plan, const PeftConfig *config, const AdapterOp
                             .store_f32 = o->store_f32,
                             .bytes = plan->bytes};
     a->dora = config->dora;
+    a->replaces = plan->replaced_count > 0;
     *out = a;
     return LG_OK;
 }

@@ -27,7 +27,13 @@ LgStatus adapter_load(const char *name, const char *dir, const AdapterOptions *o
                       LgError *err);
 void adapter_destroy(Adapter *a);
 
+/* Empty once the numbers were released. */
 const AdapterData *adapter_data(const Adapter *a);
+/* Gives back the numbers' memory, where a back end has its own copy; what the adapter says of itself
+ * stays: hash, report, what it refuses. adapter_report has nothing from then on. */
+void adapter_release_numbers(Adapter *a);
+/* The report, owned by the caller; NULL where memory failed. */
+json_t *adapter_report_copy(const Adapter *a);
 /* SHA-256 over the sorted tensors that act (name, type, shape, hash of the bytes) and each module's
  * rank and scale: all that changes numbers. */
 const char *adapter_hash(const Adapter *a);

@@ -439,6 +439,7 @@ static LgStatus keep_dora(const LoraTables *t, const AdapterData *a, Slot *s, Lg
         floats += has_dora(&a->sites[i]) ? 4 * (size_t)t->shapes[i % t->site_count].out : 0;
     if (floats == 0)
         return LG_OK;
+    s->bytes += floats * sizeof(float);
     float *to = s->dora_numbers = lg_alloc_array(floats, sizeof *to);
     s->dora = lg_calloc((size_t)count, sizeof *s->dora);
     if (!to || !s->dora)
@@ -466,7 +467,7 @@ LgStatus lora_tables_install(LoraTables *t, const AdapterData *adapter, int32_t 
     Slot s = {.bytes = adapter_bytes(t, adapter, &experts)};
     s.sites = lg_calloc((size_t)count, sizeof *s.sites);
     s.experts = experts ? lg_calloc(experts, sizeof *s.experts) : NULL;
-    s.packed = lg_alloc_aligned(s.bytes);
+    s.packed = lg_alloc_large(s.bytes);
     LgStatus status = s.sites && s.packed && (!experts || s.experts) ? LG_OK : lg_fail_memory(err);
     if (status == LG_OK) {
         pack_adapter(t, adapter, &s);
@@ -494,7 +495,9 @@ bool lora_tables_live(const LoraTables *t, int32_t slot) {
 }
 
 uint64_t lora_tables_bytes(const LoraTables *t, int32_t slot) {
-    return lora_tables_live(t, slot) ? t->slots[slot].bytes : 0;
+    if (!lora_tables_live(t, slot))
+        return 0;
+    return t->slots[slot].bytes + t->slots[slot].replaced.bytes;
 }
 
 /* ---- DoRA ---- */

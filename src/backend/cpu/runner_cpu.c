@@ -179,6 +179,11 @@ static void cpu_adapter_remove(Runner *r, int32_t slot) {
         lora_tables_remove(c->adapters, slot);
 }
 
+static uint64_t cpu_adapter_bytes(const Runner *r, int32_t slot) {
+    const CpuRunner *c = (const CpuRunner *)r;
+    return c->adapters ? lora_tables_bytes(c->adapters, slot) : 0;
+}
+
 /* ---- profile, trace ---- */
 
 static int cpu_launch_times(Runner *r, const LaunchTime **times) {
@@ -225,6 +230,8 @@ static const RunnerOps cpu_ops = {.backend = "cpu",
                                   .step = cpu_step,
                                   .adapter_install = cpu_adapter_install,
                                   .adapter_remove = cpu_adapter_remove,
+                                  .adapter_bytes = cpu_adapter_bytes,
+                                  .adapter_copied = true,
                                   .close = cpu_close,
                                   .launch_times = cpu_launch_times,
                                   .launch_times_clear = cpu_launch_times_clear};
