@@ -7,7 +7,7 @@ import sys
 import tomllib
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-KERNEL = re.compile(r"^LG_KERNEL\([^)]*\)\s+(\w+)\(", re.M)
+KERNEL = re.compile(r"^LG_KERNEL(?:_OF)?\([^)]*\)\s+(\w+)\(", re.M)
 
 
 def text_of(path):
