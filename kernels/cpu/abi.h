@@ -125,11 +125,21 @@ typedef struct LgpLora {
      * weight, and a result a row. */
     const int32_t *choice; /* [rows * slots] */
     int32_t experts, slots, share;
-    /* LGP_LORA_WHOLE, or one call for each part, with a barrier between that the program has
-     * anyway: A's needs no base result, so that it fills the end of the base's tasks. Then its
-     * tasks are numbered from base_tasks on, and this thread has claimed number `claimed`. */
+    /* LGP_LORA_WHOLE, or one call for each part without a barrier of its own. A's needs no base
+     * result, so that it fills the end of the base's tasks: its tasks are numbered from base_tasks
+     * on, and this thread has claimed number `claimed`. B's folds this thread's share of the
+     * outputs (lgp_share), which it may go on with at once. */
     int32_t part, base_tasks, claimed;
 } LgpLora;
+
+/* A thread's share of a product's outputs: whole panels. */
+static inline void lgp_share(int32_t outputs, int32_t thread, int32_t threads, int32_t *from,
+                             int32_t *to) {
+    int64_t panels = (outputs + LGP_PANEL - 1) / LGP_PANEL;
+    *from = (int32_t)(panels * thread / threads) * LGP_PANEL;
+    *to = (int32_t)(panels * (thread + 1) / threads) * LGP_PANEL;
+    *to = *to < outputs ? *to : outputs;
+}
 
 struct LgpStep {
     int32_t abi;

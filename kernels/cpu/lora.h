@@ -120,49 +120,37 @@ LGP_INLINE int64_t lgp_lora_row_bytes(const LgpLoraMatrix *w) {
     return ((int64_t)w->columns + 15) / 16 * 16 * (w->f32 ? 4 : 2);
 }
 
-LGP_INLINE void lgp_lora_load16(int f32, const unsigned char *p, LgpF8 *lo, LgpF8 *hi) {
-    if (f32) {
-        *lo = lgp_f8_load((const float *)(const void *)p);
-        *hi = lgp_f8_load((const float *)(const void *)p + 8);
-    } else {
-        lgp_f8_load_bf16_pair(p, lo, hi);
-    }
+LGP_INLINE LgpF16 lgp_lora_load16(int f32, const unsigned char *p) {
+    return f32 ? lgp_f16_load((const float *)(const void *)p) : lgp_f16_load_bf16(p);
 }
 
 /* Dot products of x with m rows of W. ask: the rows behind them are asked for meanwhile. */
 LGP_INLINE void lgp_lora_dots(int f32, int m, int ask, const float *x, const unsigned char *w,
                               int64_t w_bytes, int32_t k, float *out) {
-    LgpF8 acc[LGP_LORA_DOTS][2];
+    LgpF16 acc[LGP_LORA_DOTS];
     const int bytes = f32 ? 64 : 32;
     int32_t at = 0;
 #pragma GCC unroll 2
     for (int z = 0; z < m; z++)
-        acc[z][0] = acc[z][1] = lgp_f8_zero();
+        acc[z] = lgp_f16_zero();
     for (; at + 16 <= k; at += 16, w += bytes) {
-        LgpF8 v[2] = {lgp_f8_load(x + at), lgp_f8_load(x + at + 8)};
+        LgpF16 v = lgp_f16_load(x + at);
 #pragma GCC unroll 2
         for (int z = 0; z < m; z++) {
-            LgpF8 lo, hi;
             if (ask)
                 __builtin_prefetch(w + (m + z) * w_bytes);
-            lgp_lora_load16(f32, w + z * w_bytes, &lo, &hi);
-            acc[z][0] = lgp_f8_fma(v[0], lo, acc[z][0]);
-            acc[z][1] = lgp_f8_fma(v[1], hi, acc[z][1]);
+            acc[z] = lgp_f16_fma(v, lgp_lora_load16(f32, w + z * w_bytes), acc[z]);
         }
     }
     if (at < k) {
         float end[16] = {0};
         memcpy(end, x + at, (size_t)(k - at) * sizeof(float));
-        for (int z = 0; z < m; z++) {
-            LgpF8 lo, hi;
-            lgp_lora_load16(f32, w + z * w_bytes, &lo, &hi);
-            acc[z][0] = lgp_f8_fma(lgp_f8_load(end), lo, acc[z][0]);
-            acc[z][1] = lgp_f8_fma(lgp_f8_load(end + 8), hi, acc[z][1]);
-        }
+        for (int z = 0; z < m; z++)
+            acc[z] = lgp_f16_fma(lgp_f16_load(end), lgp_lora_load16(f32, w + z * w_bytes), acc[z]);
     }
 #pragma GCC unroll 2
     for (int z = 0; z < m; z++)
-        out[z] = lgp_f8_sum(lgp_f8_add(acc[z][0], acc[z][1]));
+        out[z] = lgp_f16_sum(acc[z]);
 }
 
 /* Outputs [from, to) of one row of x. */
@@ -193,49 +181,36 @@ LGP_INLINE void lgp_lora_by_rows(int f32, const LgpLoraProduct *t) {
 
 /* n rows of x (n <= the tile) against one panel: sum[i] of 16 outputs. bias: where sums begin. */
 LGP_INLINE void lgp_lora_panel(int f32, int n, int ask, const float *const *x,
-                               const unsigned char *w, int32_t k, const float *bias,
-                               LgpF8 (*sum)[2]) {
+                               const unsigned char *w, int32_t k, const float *bias, LgpF16 *sum) {
     const int bytes = f32 ? 64 : 32;
 #pragma GCC unroll 2
-    for (int i = 0; i < n; i++) {
-        sum[i][0] = bias ? lgp_f8_load(bias) : lgp_f8_zero();
-        sum[i][1] = bias ? lgp_f8_load(bias + 8) : lgp_f8_zero();
-    }
+    for (int i = 0; i < n; i++)
+        sum[i] = bias ? lgp_f16_load(bias) : lgp_f16_zero();
     for (int32_t z = 0; z < k; z++, w += bytes) {
-        LgpF8 lo, hi;
         if (ask)
             __builtin_prefetch(w + LGP_LORA_AHEAD);
-        lgp_lora_load16(f32, w, &lo, &hi);
+        LgpF16 b = lgp_lora_load16(f32, w);
 #pragma GCC unroll 2
-        for (int i = 0; i < n; i++) {
-            LgpF8 v = lgp_f8_set(x[i][z]);
-            sum[i][0] = lgp_f8_fma(v, lo, sum[i][0]);
-            sum[i][1] = lgp_f8_fma(v, hi, sum[i][1]);
-        }
+        for (int i = 0; i < n; i++)
+            sum[i] = lgp_f16_fma(lgp_f16_set(x[i][z]), b, sum[i]);
     }
 }
 
-LGP_INLINE void lgp_lora_load_some(const float *p, int32_t count, LgpF8 v[2]) {
+LGP_INLINE LgpF16 lgp_lora_load_some(const float *p, int32_t count) {
     float some[16] = {0};
-    const float *from = p;
-    if (count < 16) {
-        memcpy(some, p, (size_t)count * sizeof(float));
-        from = some;
-    }
-    v[0] = lgp_f8_load(from);
-    v[1] = lgp_f8_load(from + 8);
+    if (count >= 16)
+        return lgp_f16_load(p);
+    memcpy(some, p, (size_t)count * sizeof(float));
+    return lgp_f16_load(some);
 }
 
-LGP_INLINE void lgp_lora_store_some(float *p, int32_t count, const LgpF8 v[2], int32_t round_bf16) {
-    LgpF8 a = round_bf16 ? lgp_f8_round_bf16(v[0]) : v[0],
-          b = round_bf16 ? lgp_f8_round_bf16(v[1]) : v[1];
+LGP_INLINE void lgp_lora_store_some(float *p, int32_t count, LgpF16 v, int32_t round_bf16) {
+    v = round_bf16 ? lgp_f16_round_bf16(v) : v;
     if (count >= 16) {
-        lgp_f8_store(p, a);
-        lgp_f8_store(p + 8, b);
+        lgp_f16_store(p, v);
     } else {
         float some[16];
-        lgp_f8_store(some, a);
-        lgp_f8_store(some + 8, b);
+        lgp_f16_store(some, v);
         memcpy(p, some, (size_t)count * sizeof(float));
     }
 }
@@ -251,21 +226,17 @@ LGP_INLINE void lgp_lora_panel_tile(int f32, int n, int accumulate, const LgpLor
                                     const float *const *x, int32_t row) {
     const LgpLoraMatrix *w = t->w;
     const int64_t bytes = (int64_t)w->columns * LGP_PANEL * (f32 ? 4 : 2);
-    const LgpF8 scale = lgp_f8_set(t->scale);
+    const LgpF16 scale = lgp_f16_set(t->scale);
     for (int32_t o = t->from; o < t->to; o += LGP_PANEL) {
-        LgpF8 sum[LGP_LORA_TILE][2];
+        LgpF16 sum[LGP_LORA_TILE];
         int32_t count = t->to - o < LGP_PANEL ? t->to - o : LGP_PANEL;
         lgp_lora_panel(f32, n, n == 1, x, (const unsigned char *)w->data + o / LGP_PANEL * bytes,
                        w->columns, t->bias ? t->bias + o : NULL, sum);
 #pragma GCC unroll 2
         for (int i = 0; i < n; i++) {
             float *y = t->y + (row + i) * t->y_stride + (o - t->from);
-            if (accumulate) {
-                LgpF8 v[2];
-                lgp_lora_load_some(y, count, v);
-                sum[i][0] = lgp_f8_fma(scale, sum[i][0], v[0]);
-                sum[i][1] = lgp_f8_fma(scale, sum[i][1], v[1]);
-            }
+            if (accumulate)
+                sum[i] = lgp_f16_fma(scale, sum[i], lgp_lora_load_some(y, count));
             lgp_lora_store_some(y, count, sum[i], t->round_bf16);
         }
     }
@@ -355,8 +326,8 @@ LGP_NOINLINE void lgp_lora_shrink(const LgpLoraShrink *t) {
 }
 
 /* v = what DoRA makes of the base result; *c = its factors of the delta. */
-LGP_INLINE LgpF8 lgp_lora_regain(LgpF8 v, LgpF8 c, LgpF8 bias) {
-    return lgp_f8_fma(lgp_f8_sub(c, lgp_f8_set(1.0f)), lgp_f8_sub(v, bias), v);
+LGP_INLINE LgpF16 lgp_lora_regain(LgpF16 v, LgpF16 c, LgpF16 bias) {
+    return lgp_f16_fma(lgp_f16_sub(c, lgp_f16_set(1.0f)), lgp_f16_sub(v, bias), v);
 }
 
 /* The bias in the base result of a list entry's row; NULL: none. */
@@ -383,24 +354,22 @@ LGP_INLINE void lgp_lora_fold_one(int f32, int n, const LgpLoraExpand *t, int32_
     const int32_t round_bf16 = t->call->store_bf16;
     const float *x[LGP_LORA_TILE];
     float *y[LGP_LORA_TILE];
-    LgpF8 scale[LGP_LORA_TILE];
+    LgpF16 scale[LGP_LORA_TILE];
 #pragma GCC unroll 2
     for (int i = 0; i < n; i++) {
         const int32_t entry = t->first + row + i;
         x[i] = t->low + (row + i) * r->low_stride + t->place[0];
         y[i] = lgp_lora_y(t, entry);
-        scale[i] = lgp_f8_set(s->scale * r->scale[entry * LGP_LORA_SET]);
+        scale[i] = lgp_f16_set(s->scale * r->scale[entry * LGP_LORA_SET]);
     }
     for (int32_t o = t->from; o < t->to; o += LGP_PANEL, w += bytes) {
-        LgpF8 sum[LGP_LORA_TILE][2];
+        LgpF16 sum[LGP_LORA_TILE];
         int32_t count = t->to - o < LGP_PANEL ? t->to - o : LGP_PANEL;
-        lgp_lora_panel(f32, n, n == 1, x, w, s->b.columns, s->bias ? s->bias + o : NULL, sum);
+        /* B was asked for when A's part was done */
+        lgp_lora_panel(f32, n, 0, x, w, s->b.columns, s->bias ? s->bias + o : NULL, sum);
 #pragma GCC unroll 2
         for (int i = 0; i < n; i++) {
-            LgpF8 v[2];
-            lgp_lora_load_some(y[i] + o, count, v);
-            v[0] = lgp_f8_fma(scale[i], sum[i][0], v[0]);
-            v[1] = lgp_f8_fma(scale[i], sum[i][1], v[1]);
+            LgpF16 v = lgp_f16_fma(scale[i], sum[i], lgp_lora_load_some(y[i] + o, count));
             lgp_lora_store_some(y[i] + o, count, v, round_bf16);
         }
     }
@@ -416,7 +385,7 @@ LGP_INLINE void lgp_lora_fold_member(int f32, int n, const LgpLoraExpand *t, int
     const float *x[LGP_LORA_TILE];
     const int64_t bytes = (int64_t)s->b.columns * LGP_PANEL * (f32 ? 4 : 2);
     const int32_t count = t->to - o < LGP_PANEL ? t->to - o : LGP_PANEL;
-    LgpF8 sum[LGP_LORA_TILE][2];
+    LgpF16 sum[LGP_LORA_TILE];
 #pragma GCC unroll 2
     for (int i = 0; i < n; i++)
         x[i] = t->low + (row + i) * r->low_stride + t->place[m];
@@ -426,21 +395,17 @@ LGP_INLINE void lgp_lora_fold_member(int f32, int n, const LgpLoraExpand *t, int
     for (int i = 0; i < n; i++) {
         const int32_t entry = t->first + row + i;
         const float *gain = r->gain[entry] ? r->gain[entry][at] : NULL;
-        LgpF8 scale = lgp_f8_set(s->scale * r->scale[entry * LGP_LORA_SET + m]);
-        LgpF8 y[2] = {lgp_f8_load(v[i]), lgp_f8_load(v[i] + 8)}, factor[2] = {scale, scale};
+        LgpF16 scale = lgp_f16_set(s->scale * r->scale[entry * LGP_LORA_SET + m]);
+        LgpF16 y = lgp_f16_load(v[i]), factor = scale;
         if (gain) {
-            LgpF8 g[2], bias[2] = {lgp_f8_zero(), lgp_f8_zero()};
-            lgp_lora_load_some(gain + o, count, g);
+            LgpF16 g = lgp_lora_load_some(gain + o, count), bias = lgp_f16_zero();
             const float *base = lgp_lora_base_bias(c, r, t->site, entry);
             if (base)
-                lgp_lora_load_some(base + o, count, bias);
-            for (int h = 0; h < 2; h++) {
-                y[h] = lgp_lora_regain(y[h], g[h], bias[h]);
-                factor[h] = lgp_f8_mul(g[h], scale);
-            }
+                bias = lgp_lora_load_some(base + o, count);
+            y = lgp_lora_regain(y, g, bias);
+            factor = lgp_f16_mul(g, scale);
         }
-        lgp_f8_store(v[i], lgp_f8_fma(factor[0], sum[i][0], y[0]));
-        lgp_f8_store(v[i] + 8, lgp_f8_fma(factor[1], sum[i][1], y[1]));
+        lgp_f16_store(v[i], lgp_f16_fma(factor, sum[i], y));
     }
 }
 
@@ -449,21 +414,14 @@ LGP_INLINE void lgp_lora_fold_set(int f32, int n, const LgpLoraExpand *t, int32_
     for (int32_t o = t->from; o < t->to; o += LGP_PANEL) {
         float v[LGP_LORA_TILE][LGP_PANEL];
         const int32_t count = t->to - o < LGP_PANEL ? t->to - o : LGP_PANEL;
-        LgpF8 y[2];
-        for (int i = 0; i < n; i++) {
-            lgp_lora_load_some(lgp_lora_y(t, t->first + row + i) + o, count, y);
-            lgp_f8_store(v[i], y[0]);
-            lgp_f8_store(v[i] + 8, y[1]);
-        }
+        for (int i = 0; i < n; i++)
+            lgp_f16_store(v[i], lgp_lora_load_some(lgp_lora_y(t, t->first + row + i) + o, count));
         for (int32_t m = 0; m < t->group->members; m++)
             if (t->group->sites[m][at].a.rows > 0)
                 lgp_lora_fold_member(f32, n, t, row, m, o, v);
-        for (int i = 0; i < n; i++) {
-            y[0] = lgp_f8_load(v[i]);
-            y[1] = lgp_f8_load(v[i] + 8);
-            lgp_lora_store_some(lgp_lora_y(t, t->first + row + i) + o, count, y,
+        for (int i = 0; i < n; i++)
+            lgp_lora_store_some(lgp_lora_y(t, t->first + row + i) + o, count, lgp_f16_load(v[i]),
                                 t->call->store_bf16);
-        }
     }
 }
 

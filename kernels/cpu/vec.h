@@ -286,6 +286,9 @@ LGP_INLINE void lgp_f16_store(float *p, LgpF16 v) {
 LGP_INLINE LgpF16 lgp_f16_add(LgpF16 a, LgpF16 b) {
     return _mm512_add_ps(a, b);
 }
+LGP_INLINE LgpF16 lgp_f16_sub(LgpF16 a, LgpF16 b) {
+    return _mm512_sub_ps(a, b);
+}
 LGP_INLINE LgpF16 lgp_f16_mul(LgpF16 a, LgpF16 b) {
     return _mm512_mul_ps(a, b);
 }
@@ -341,11 +344,14 @@ LGP_INLINE void lgp_f16_store(float *p, LgpF16 v) {
     lgp_f8_store(p, v.lo);
     lgp_f8_store(p + 8, v.hi);
 }
-LGP_INLINE LgpF16 lgp_f16_mul(LgpF16 a, LgpF16 b) {
-    return (LgpF16){lgp_f8_mul(a.lo, b.lo), lgp_f8_mul(a.hi, b.hi)};
-}
 LGP_INLINE LgpF16 lgp_f16_add(LgpF16 a, LgpF16 b) {
     return (LgpF16){lgp_f8_add(a.lo, b.lo), lgp_f8_add(a.hi, b.hi)};
+}
+LGP_INLINE LgpF16 lgp_f16_sub(LgpF16 a, LgpF16 b) {
+    return (LgpF16){lgp_f8_sub(a.lo, b.lo), lgp_f8_sub(a.hi, b.hi)};
+}
+LGP_INLINE LgpF16 lgp_f16_mul(LgpF16 a, LgpF16 b) {
+    return (LgpF16){lgp_f8_mul(a.lo, b.lo), lgp_f8_mul(a.hi, b.hi)};
 }
 LGP_INLINE LgpF16 lgp_f16_fma(LgpF16 a, LgpF16 b, LgpF16 c) {
     return (LgpF16){lgp_f8_fma(a.lo, b.lo, c.lo), lgp_f8_fma(a.hi, b.hi, c.hi)};
@@ -385,6 +391,15 @@ LGP_INLINE float lgp_f8_sum(LgpF8 v) {
 #else
     LgpV4 four = v.a + v.b;
     return (four[0] + four[2]) + (four[1] + four[3]);
+#endif
+}
+
+/* Lanes i and i + 8 first, then as lgp_f8_sum. */
+LGP_INLINE float lgp_f16_sum(LgpF16 v) {
+#ifdef LGP_LEVEL_AVX512
+    return lgp_f8_sum(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)));
+#else
+    return lgp_f8_sum(lgp_f8_add(v.lo, v.hi));
 #endif
 }
 

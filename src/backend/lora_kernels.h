@@ -91,8 +91,8 @@ LgStatus lora_apply(const LoraKernels *k, const LoraDense *d, LgError *err);
 
 /* Routed: the groups of a step's route, sibling sites of one x in one shrink.  Called by every
  * thread of the team; two barriers inside at most, the last at its end; none where no group adapts
- * these sites. With call->part only that part of the work, and of the barriers that at the end of
- * LGP_LORA_FOLD. The handles were resolved before. */
+ * these sites. With call->part only that part of the work, and no barrier. The handles were
+ * resolved before. */
 void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route);
 
 /* Items of one group (an adapter set) and one expert, that follow each other. */

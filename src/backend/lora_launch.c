@@ -87,6 +87,9 @@ static void shrink_part(Walk *w, const LgpLoraShrink *whole) {
     for (int32_t r = whole->first; r < whole->end; r += TASK_ROWS) {
         int32_t rows = in_range(whole->end - r, 1, TASK_ROWS);
         int32_t part = in_range(w->task_work / ((int64_t)rows * k), 2, TASK_RANKS) / 2 * 2;
+        if (w->dealt)
+            part = in_range((ranks + w->launch->thread_count - 1) / w->launch->thread_count, 2,
+                            TASK_RANKS);
         for (int32_t z = 0; z < ranks; z += part) {
             if (!walk_mine(w))
                 continue;
@@ -104,7 +107,7 @@ static void shrink_part(Walk *w, const LgpLoraShrink *whole) {
 
 static void shrink_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route,
                        float *low, int64_t work) {
-    Walk w = walk_begin(l, work);
+    Walk w = work <= WORK_DEALT * l->thread_count ? walk_deal(l) : walk_begin(l, work);
     for (int32_t i = 0; i < route->group_count; i++) {
         const LgpLoraGroup *g = &route->groups[i];
         int32_t place[LGP_LORA_SITES][LGP_LORA_SET] = {{0}};
@@ -149,9 +152,21 @@ static void expand_site(Walk *w, const LgpLoraExpand *whole, int32_t ranks) {
     }
 }
 
+static void expand_share(const LoraLaunch *l, const LgpLoraExpand *whole) {
+    LgpLoraExpand t = *whole;
+    lgp_share(t.call->n[t.site], l->thread, l->thread_count, &t.from, &t.to);
+    for (int32_t r = whole->first; t.from < t.to && r < whole->end; r += TASK_ROWS) {
+        t.first = r;
+        t.end = r + in_range(whole->end - r, 1, TASK_ROWS);
+        t.low = whole->low + (r - whole->first) * whole->route->low_stride;
+        ((LoraExpandFoldFn)l->kernels->bgmv_expand_fold_k)(&t);
+    }
+}
+
 /* ---- replaced weights ---- */
 
-/* Outputs of all the group's rows, in parts of about a task's work. */
+/* Outputs of all the group's rows: of a walk, in parts of about its tasks' work; else this thread's
+ * share. */
 static void replace_site(const LoraLaunch *l, Walk *w, const LgpLora *call,
                          const LgpLoraRoute *route, const LgpLoraGroup *g, int32_t site) {
     LgpLoraReplace t = {.call = call,
@@ -162,6 +177,12 @@ static void replace_site(const LoraLaunch *l, Walk *w, const LgpLora *call,
                         .end = g->first + g->count,
                         .scratch = l->scratch};
     int32_t n = call->n[site], panels = (n + LGP_PANEL - 1) / LGP_PANEL;
+    if (call->part == LGP_LORA_FOLD) {
+        lgp_share(n, l->thread, l->thread_count, &t.from, &t.to);
+        if (t.from < t.to)
+            l->replace(&t);
+        return;
+    }
     int32_t part = in_range(w->task_work / ((int64_t)LGP_PANEL * g->count * call->k), 1, panels);
     int32_t parts = (panels + part - 1) / part;
     for (int32_t i = 0; i < parts; i++) {
@@ -183,9 +204,32 @@ static bool replaces(const LgpLora *call, const LgpLoraRoute *route) {
     return false;
 }
 
+/* Asks for what this thread will fold, while the others end the base's tasks: up to what stays in
+ * the second cache beside them. */
+#define ASK_BYTES ((int64_t)128 << 10)
+
+static void ask_share(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route) {
+    int64_t left = ASK_BYTES;
+    for (int32_t i = 0; i < route->group_count; i++)
+        for (int32_t s = 0; s < call->site_count; s++)
+            for (int32_t m = 0; m < route->groups[i].members; m++) {
+                const LgpLoraMatrix *b = &site_of(call, route, &route->groups[i], m, s)->b;
+                const int64_t panel = (int64_t)b->columns * LGP_PANEL * (b->f32 ? 4 : 2);
+                int32_t from, to;
+                lgp_share(call->n[s], l->thread, l->thread_count, &from, &to);
+                const char *at = (const char *)b->data + from / LGP_PANEL * panel;
+                int64_t bytes = (to - from + LGP_PANEL - 1) / LGP_PANEL * panel;
+                if (!b->data || bytes > left)
+                    continue;
+                left -= bytes;
+                for (int64_t k = 0; k < bytes; k += 64)
+                    __builtin_prefetch(at + k, 0, 2);
+            }
+}
+
 static void expand_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route,
                        const float *low, int64_t work) {
-    Walk w = walk_begin(l, work);
+    Walk w = call->part == LGP_LORA_FOLD ? walk_deal(l) : walk_begin(l, work);
     for (int32_t i = 0; i < route->group_count; i++) {
         const LgpLoraGroup *g = &route->groups[i];
         int32_t place[LGP_LORA_SITES][LGP_LORA_SET] = {{0}};
@@ -205,7 +249,9 @@ static void expand_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRo
             }
             if (site_of(call, route, g, 0, s)->whole)
                 replace_site(l, &w, call, route, g, s);
-            if (ranks > 0)
+            if (ranks > 0 && call->part == LGP_LORA_FOLD)
+                expand_share(l, &t);
+            else if (ranks > 0)
                 expand_site(&w, &t, ranks);
         }
     }
@@ -239,10 +285,15 @@ void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRout
         early.base_tasks = call->base_tasks;
         early.claimed = &call->claimed;
         shrink_all(&early, call, route, low, shrink);
+        ask_share(l, call, route);
         return;
     }
-    if (call->part == LGP_LORA_FOLD || shrink == 0) {
-        /* A's part is done, or there is none */
+    if (call->part == LGP_LORA_FOLD) {
+        expand_all(l, call, route, low, expand);
+        return;
+    }
+    if (shrink == 0) {
+        /* replaced weights alone */
     } else if (shrink <= OWN_WORK && route->count * route->low_stride <= l->own_floats) {
         LoraLaunch alone = *l;
         alone.claim = NULL;

@@ -23,18 +23,26 @@ static inline LgStatus lora_missing(LgError *err, const char *launcher, const ch
 }
 
 /* Tasks in their one order: each thread walks over all of them and stops at those that it has
- * claimed. */
+ * claimed. Dealt: at every thread_count-th, where claiming would cost more than it evens out. */
 typedef struct Walk {
     const LoraLaunch *launch;
     int64_t task_work; /* about */
     int32_t next, index;
+    bool dealt;
 } Walk;
+
+/* Work that is dealt rather than claimed, a thread. */
+#define WORK_DEALT ((int64_t)65536)
 
 static inline Walk walk_begin(const LoraLaunch *l, int64_t work) {
     int64_t part = work / ((int64_t)l->thread_count * TASKS_A_THREAD);
     part = part < TASK_WORK_MIN ? TASK_WORK_MIN : part > TASK_WORK_MAX ? TASK_WORK_MAX : part;
     int32_t next = l->claimed ? *l->claimed : l->claim ? l->claim(l->team) : 0;
     return (Walk){.launch = l, .task_work = part, .next = next - l->base_tasks};
+}
+
+static inline Walk walk_deal(const LoraLaunch *l) {
+    return (Walk){.launch = l, .next = l->claim ? l->thread : 0, .dealt = true};
 }
 
 static inline bool walk_mine(Walk *w) {
@@ -47,7 +55,9 @@ static inline bool walk_mine(Walk *w) {
 }
 
 static inline void walk_done(Walk *w) {
-    if (w->launch->claim)
+    if (w->dealt)
+        w->next += w->launch->thread_count;
+    else if (w->launch->claim)
         w->next = w->launch->claim(w->launch->team) - w->launch->base_tasks;
 }
 

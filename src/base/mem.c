@@ -6,8 +6,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define MEM_ALIGN 64
+#define HUGE_PAGE ((size_t)2 << 20)
 
 static atomic_long mem_made;    /* since the last lg_alloc_fail_at */
 static atomic_long mem_fail_at; /* 0: never */
@@ -62,6 +64,16 @@ void *lg_alloc_aligned(size_t bytes) {
         return NULL;
     size_t rounded = bytes ? (bytes + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN : MEM_ALIGN;
     return aligned_alloc(MEM_ALIGN, rounded);
+}
+
+void *lg_alloc_large(size_t bytes) {
+    unsigned char *data = lg_alloc_aligned(bytes);
+    if (data && bytes >= 2 * HUGE_PAGE) {
+        uintptr_t from = ((uintptr_t)data + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+        uintptr_t to = ((uintptr_t)data + bytes) / HUGE_PAGE * HUGE_PAGE;
+        (void)madvise((void *)from, to - from, MADV_HUGEPAGE); /* advice only */
+    }
+    return data;
 }
 
 void lg_free_aligned(void *p) {

@@ -13,6 +13,8 @@ void lg_free(void *p);
 
 /* Aligned to 64 bytes; free with lg_free_aligned. */
 void *lg_alloc_aligned(size_t bytes);
+/* The same in large pages where they fit: what is read from end to end at every step. */
+void *lg_alloc_large(size_t bytes);
 void lg_free_aligned(void *p);
 
 /* Test hook: the n-th allocation from now (1 = the next) fails, and so does every later one where

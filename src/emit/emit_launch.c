@@ -187,7 +187,21 @@ static void lora_early(Emit *e, const Launch *l) {
     emit_line(e, "}");
 }
 
-static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
+/* With adapters, what is done to the tiles waits for them: each thread does it to its share of the
+ * outputs. */
+static void fold_end(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    if (l->epilogue < l->stage_count) {
+        emit_line(e, "LgpMatmulPart mine = {.row_end = part[0].rows};");
+        emit_line(e, "lgp_share(part[0].w->rows, thread, step->thread_count, &mine.column, "
+                     "&mine.column_end);");
+        emit_line(e, "tile_%d(step%s, mine);", launch, l->in_layer ? ", layer" : "");
+    }
+    emit_line(e, "step->barrier(step->team, thread);");
+}
+
+static void lora_call(Emit *e, int launch, const LaunchLora *c) {
+    const Launch *l = &e->plan->launches[launch];
     emit_line(e, "if (step->lora_rows[%d]) { /* adapters */", emit_domain(e, l));
     e->indent++;
     if (!lora_overlaps(l)) {
@@ -195,18 +209,9 @@ static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
         lora_fields(e, l, c);
     }
     lora_step(e, l, c);
+    if (lora_overlaps(l))
+        fold_end(e, launch);
     e->indent--;
-    emit_line(e, "}");
-}
-
-/* With adapters, what is done to the tiles waits for them: the tasks are handed out once more. */
-static void tiles_behind_adapters(Emit *e, int launch) {
-    const Launch *l = &e->plan->launches[launch];
-    emit_line(e, "if (adapted) {");
-    emit_line(e, "    while ((task = step->claim(step->team)) < tasks)");
-    emit_line(e, "        tile_%d(step%s, lgp_matmul_part(&part[0], task));", launch,
-              l->in_layer ? ", layer" : "");
-    emit_line(e, "    step->barrier(step->team, thread);");
     emit_line(e, "}");
 }
 
@@ -214,12 +219,15 @@ LgStatus emit_launch_end(Emit *e, int launch) {
     const Launch *l = &e->plan->launches[launch];
     emit_line(e, "step->barrier(step->team, thread);");
     for (int c = 0; c < l->lora_count; c++)
-        lora_call(e, l, &l->loras[c]);
-    if (l->epilogue < l->stage_count && l->lora_count) {
-        if (l->stages[0]->matmul->expert >= 0)
-            emit_experts_behind_adapters(e, launch);
-        else
-            tiles_behind_adapters(e, launch);
+        lora_call(e, launch, &l->loras[c]);
+    if (l->epilogue < l->stage_count && l->lora_count && l->stages[0]->matmul->expert >= 0)
+        emit_experts_behind_adapters(e, launch);
+    else if (l->epilogue < l->stage_count && l->lora_count && !lora_overlaps(l)) {
+        emit_line(e, "if (adapted) {");
+        e->indent++;
+        fold_end(e, launch);
+        e->indent--;
+        emit_line(e, "}");
     }
     emit_line(e, "lgp_end(step, thread, %d, %s);", launch, l->in_layer ? "layer" : "-1");
     e->indent--;

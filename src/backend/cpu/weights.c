@@ -4,7 +4,6 @@
 
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "backend/cpu/pack.h"
 #include "base/mem.h"
@@ -13,7 +12,6 @@
 #define JOB_BYTES                                                                                  \
     ((uint64_t)1                                                                                   \
      << 18) /* packed bytes of one claim: small enough to end together, large enough to read on */
-#define HUGE_PAGE ((uintptr_t)2 << 20)
 
 /* One entry of the table that owns data. */
 typedef struct Entry {
@@ -261,17 +259,6 @@ static LgStatus repack_large(Load *l, Arena *arena, WeightMemory *out, LgError *
     return LG_OK;
 }
 
-/* Large pages spare most of the faults of filling and the misses of reading. */
-static void *alloc_block(uint64_t bytes) {
-    unsigned char *data = lg_alloc_aligned(bytes ? (size_t)bytes : 1);
-    if (data && bytes >= 2 * HUGE_PAGE) {
-        uintptr_t from = ((uintptr_t)data + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-        uintptr_t to = ((uintptr_t)data + bytes) / HUGE_PAGE * HUGE_PAGE;
-        (void)madvise((void *)from, to - from, MADV_HUGEPAGE); /* advice only */
-    }
-    return data;
-}
-
 LgStatus weights_load(const Plan *plan, const Binding *binding, Team *team, Arena *arena,
                       WeightMemory *out, LgError *err) {
     Load l = {.plan = plan, .team = team};
@@ -287,7 +274,7 @@ LgStatus weights_load(const Plan *plan, const Binding *binding, Team *team, Aren
         goto done;
     }
     w.bytes = l.bytes;
-    w.data = alloc_block(l.bytes);
+    w.data = lg_alloc_large(l.bytes);
     if (!w.data) {
         status = lg_fail(err, LG_NO_MEMORY, 0, "no memory for the packed weights (%.1f MB)",
                          (double)l.bytes * 1e-6);
