@@ -5,50 +5,49 @@
 
 #include "cli/cli.h"
 
-typedef enum OptionKind { OPTION_FLAG, OPTION_VALUE, OPTION_LIST } OptionKind;
-
-typedef struct Option {
-    const char *name, *alias, *value, *help;
-    OptionKind kind;
-    size_t offset;
-} Option;
-
 #define AT(field) offsetof(CliOptions, field)
 /* clang-format off */
-static const Option options[] = {
-    {"prompt", "p", "TEXT", "the prompt, as plain text", OPTION_VALUE, AT(prompt)},
-    {"ids", NULL, "3,17,99", "the prompt, as token ids (needs no tokenizer)", OPTION_VALUE, AT(ids)},
-    {"batch", NULL, "FILE.jsonl", "one request a line, all in one batch; - is standard input", OPTION_VALUE, AT(batch)},
-    {"jsonl", NULL, "FILE", "one input a line; - is standard input", OPTION_VALUE, AT(jsonl)},
-    {"n", "n", "COUNT", "new tokens at most (default 128)", OPTION_VALUE, AT(n)},
-    {"greedy", NULL, NULL, "the likeliest token each time", OPTION_FLAG, AT(greedy)},
-    {"temperature", NULL, "T", "0 is greedy; the default is the checkpoint's", OPTION_VALUE, AT(temperature)},
-    {"top-k", NULL, "K", "sample among the K likeliest", OPTION_VALUE, AT(top_k)},
-    {"top-p", NULL, "P", "sample among the likeliest that hold P of the probability", OPTION_VALUE, AT(top_p)},
-    {"min-p", NULL, "P", "drop what is less likely than P times the likeliest", OPTION_VALUE, AT(min_p)},
-    {"seed", NULL, "N", "of the random numbers; the same seed gives the same text", OPTION_VALUE, AT(seed)},
-    {"adapter", NULL, "NAME=DIR", "load a PEFT adapter under a name (repeatable)", OPTION_LIST, AT(adapter)},
-    {"use", NULL, "NAME[:SCALE]", "apply it to the sequence; repeated: together, in this order", OPTION_LIST, AT(use)},
-    {"system", NULL, "TEXT", "system message of the chat", OPTION_VALUE, AT(system)},
-    {"backend", NULL, "NAME", "cpu (default) or interp, the reference interpreter", OPTION_VALUE, AT(backend)},
-    {"program", NULL, "FILE", "a page FILE.lg, or a program FILE.so made by compile", OPTION_VALUE, AT(program)},
-    {"store", NULL, "TYPE", "bf16 (default), or f32: what stores that name no type keep", OPTION_VALUE, AT(store)},
-    {"threads", NULL, "N", "threads (default: one for each core)", OPTION_VALUE, AT(threads)},
-    {"level", NULL, "NAME", "CPU feature level: generic, avx2 or avx512 (default: the best here)", OPTION_VALUE, AT(level)},
-    {"compiler", NULL, "CC", "the C compiler of CPU programs (default cc)", OPTION_VALUE, AT(compiler)},
-    {"cache", NULL, "DIR", "compiled programs (default ~/.cache/ligature)", OPTION_VALUE, AT(cache)},
-    {"require-cache", NULL, NULL, "fail, naming what differs, instead of compiling", OPTION_FLAG, AT(require_cache)},
-    {"rows", NULL, "N", "rows of a step (run: at most, default 512; explain: default 1)", OPTION_VALUE, AT(rows)},
-    {"context", NULL, "N", "positions of a sequence at most", OPTION_VALUE, AT(context)},
-    {"lane", NULL, "NAME", "a hand-written lane instead of the compiled program", OPTION_VALUE, AT(lane)},
-    {"digest", NULL, NULL, "add the SHA-256 of each sequence's logits", OPTION_FLAG, AT(digest)},
-    {"emit", NULL, "WHAT", "c, plan or so", OPTION_VALUE, AT(emit)},
-    {"config", NULL, "DIR", "a checkpoint, or a folder with config.json alone", OPTION_VALUE, AT(config)},
-    {"model", NULL, "MODEL", "the model that an adapter is for", OPTION_VALUE, AT(model)},
-    {"output", "o", "FILE", "write there", OPTION_VALUE, AT(output)},
-    {"explain-ignored", NULL, NULL, "print the config keys that are ignored", OPTION_FLAG, AT(explain_ignored)},
-    {"json", NULL, NULL, "one JSON object on standard output", OPTION_FLAG, AT(json)},
-    {"help", "h", NULL, "this text", OPTION_FLAG, AT(help)},
+static const CliOption options[] = {
+    {"prompt", "p", "TEXT", "the prompt, as plain text", OPTION_VALUE, AT(prompt), NULL},
+    {"ids", NULL, "3,17,99", "the prompt, as token ids (needs no tokenizer)", OPTION_VALUE, AT(ids), NULL},
+    {"batch", NULL, "FILE.jsonl", "one request a line, all in one batch; - is standard input", OPTION_VALUE, AT(batch), NULL},
+    {"jsonl", NULL, "FILE", "one input a line; - is standard input", OPTION_VALUE, AT(jsonl), NULL},
+    {"n", "n", "COUNT", "new tokens at most (default 128)", OPTION_VALUE, AT(n), NULL},
+    {"greedy", NULL, NULL, "the likeliest token each time", OPTION_FLAG, AT(greedy), NULL},
+    {"temperature", NULL, "T", "0 is greedy; the default is the checkpoint's", OPTION_VALUE, AT(temperature), NULL},
+    {"top-k", NULL, "K", "sample among the K likeliest", OPTION_VALUE, AT(top_k), NULL},
+    {"top-p", NULL, "P", "sample among the likeliest that hold P of the probability", OPTION_VALUE, AT(top_p), NULL},
+    {"min-p", NULL, "P", "drop what is less likely than P times the likeliest", OPTION_VALUE, AT(min_p), NULL},
+    {"seed", NULL, "N", "of the random numbers; the same seed gives the same text", OPTION_VALUE, AT(seed), NULL},
+    {"adapter", NULL, "NAME=DIR", "load a PEFT adapter under a name (repeatable)", OPTION_LIST, AT(adapter), NULL},
+    {"use", NULL, "NAME[:SCALE]", "apply it to the sequence; repeated: together, in this order", OPTION_LIST, AT(use), NULL},
+    {"system", NULL, "TEXT", "system message of the chat", OPTION_VALUE, AT(system), NULL},
+    {"backend", NULL, "NAME", "cpu (default) or interp, the reference interpreter", OPTION_VALUE, AT(backend), "cpu interp"},
+    {"program", NULL, "FILE", "a page FILE.lg, or a program FILE.so made by compile", OPTION_VALUE, AT(program), NULL},
+    {"store", NULL, "TYPE", "bf16 (default), or f32: what stores that name no type keep", OPTION_VALUE, AT(store), "bf16 f32"},
+    {"threads", NULL, "N", "threads (default: one for each core)", OPTION_VALUE, AT(threads), NULL},
+    {"level", NULL, "NAME", "CPU feature level: generic, avx2 or avx512 (default: the best here)", OPTION_VALUE, AT(level), "generic avx2 avx512"},
+    {"compiler", NULL, "CC", "the C compiler of CPU programs (default cc)", OPTION_VALUE, AT(compiler), NULL},
+    {"cache", NULL, "DIR", "compiled programs (default ~/.cache/ligature)", OPTION_VALUE, AT(cache), NULL},
+    {"require-cache", NULL, NULL, "fail, naming what differs, instead of compiling", OPTION_FLAG, AT(require_cache), NULL},
+    {"rows", NULL, "N", "rows of a step (run: at most, default 512; explain: default 1)", OPTION_VALUE, AT(rows), NULL},
+    {"context", NULL, "N", "positions of a sequence at most", OPTION_VALUE, AT(context), NULL},
+    {"lane", NULL, "NAME", "a hand-written lane instead of the compiled program", OPTION_VALUE, AT(lane), NULL},
+    {"digest", NULL, NULL, "add the SHA-256 of each sequence's logits", OPTION_FLAG, AT(digest), NULL},
+    {"emit", NULL, "WHAT", "c, plan or so", OPTION_VALUE, AT(emit), "c plan so"},
+    {"config", NULL, "DIR", "a checkpoint, or a folder with config.json alone", OPTION_VALUE, AT(config), NULL},
+    {"model", NULL, "MODEL", "the model that an adapter is for", OPTION_VALUE, AT(model), NULL},
+    {"output", "o", "FILE", "write there", OPTION_VALUE, AT(output), NULL},
+    {"sequences", NULL, "LIST", "sequences that decode together (default 1,2,4,8)", OPTION_VALUE, AT(sequences), NULL},
+    {"adapters", NULL, "LIST", "different adapters among them (default 0,1,2,4,8)", OPTION_VALUE, AT(adapters), NULL},
+    {"ranks", NULL, "LIST", "ranks of the generated adapters (default 8,16,32,64)", OPTION_VALUE, AT(ranks), NULL},
+    {"prompts", NULL, "LIST", "ids of a prompt (default 32,128,512)", OPTION_VALUE, AT(prompts), NULL},
+    {"contexts", NULL, "LIST", "positions in front of the first decoded id (default 64,256,1024)", OPTION_VALUE, AT(contexts), NULL},
+    {"repeats", NULL, "N", "measurements of each point, of which the median counts (default 5)", OPTION_VALUE, AT(repeats), NULL},
+    {"html", NULL, "FILE", "write a page with plots there", OPTION_VALUE, AT(html), NULL},
+    {"explain-ignored", NULL, NULL, "print the config keys that are ignored", OPTION_FLAG, AT(explain_ignored), NULL},
+    {"json", NULL, NULL, "one JSON object on standard output", OPTION_FLAG, AT(json), NULL},
+    {"help", "h", NULL, "this text", OPTION_FLAG, AT(help), NULL},
 };
 /* clang-format on */
 #define OPTION_COUNT (sizeof options / sizeof options[0])
@@ -57,12 +56,17 @@ static bool takes(const CliCommand *command, const char *name) {
     return cli_has_word(command->options, name) || strcmp(name, "help") == 0;
 }
 
+const CliOption *cli_option_at(const CliCommand *command, size_t index) {
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (takes(command, options[i].name) && index-- == 0)
+            return &options[i];
+    return NULL;
+}
+
 void cli_help(const CliCommand *command) {
     printf("ligature %s %s\n\n%s\n\nOptions\n", command->name, command->usage, command->summary);
-    for (size_t i = 0; i < OPTION_COUNT; i++) {
-        const Option *o = &options[i];
-        if (!takes(command, o->name))
-            continue;
+    const CliOption *o;
+    for (size_t i = 0; (o = cli_option_at(command, i)) != NULL; i++) {
         char left[64];
         snprintf(left, sizeof left, "%s%s%s%s", o->alias ? "-" : "--",
                  o->alias ? o->alias : o->name, o->value ? " " : "", o->value ? o->value : "");
@@ -110,9 +114,9 @@ static int unknown_option(const CliCommand *command, const char *arg) {
 }
 
 /* len: of the option, in front of an = that may come with its value. */
-static const Option *find(const CliCommand *command, const char *arg, size_t len) {
+static const CliOption *find(const CliCommand *command, const char *arg, size_t len) {
     for (size_t i = 0; i < OPTION_COUNT; i++) {
-        const Option *o = &options[i];
+        const CliOption *o = &options[i];
         bool named = strncmp(arg, "--", 2) == 0 && len - 2 == strlen(o->name) &&
                      strncmp(arg + 2, o->name, len - 2) == 0;
         bool aliased = arg[0] == '-' && o->alias && strcmp(arg + 1, o->alias) == 0;
@@ -122,7 +126,7 @@ static const Option *find(const CliCommand *command, const char *arg, size_t len
     return NULL;
 }
 
-static int store(const Option *o, const char *arg, const char *value, CliOptions *out) {
+static int store(const CliOption *o, const char *arg, const char *value, CliOptions *out) {
     void *field = (char *)out + o->offset;
     if (o->kind == OPTION_FLAG) {
         *(bool *)field = true;
@@ -152,7 +156,7 @@ int cli_parse(int argc, char **argv, const CliCommand *command, CliOptions *o) {
             continue;
         }
         size_t len = strncmp(arg, "--", 2) == 0 ? strcspn(arg, "=") : strlen(arg);
-        const Option *option = find(command, arg, len);
+        const CliOption *option = find(command, arg, len);
         if (!option)
             return unknown_option(command, arg);
         if (arg[len] == '=' && option->kind == OPTION_FLAG)

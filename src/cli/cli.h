@@ -26,15 +26,29 @@ typedef struct CliOptions {
     const char *backend, *program, *threads, *level, *store, *compiler, *cache, *rows, *context,
         *emit, *output;
     const char *config, *model, *lane, *system;
+    const char *sequences, *adapters, *ranks, *prompts, *contexts, *repeats, *html;
     CliList adapter, use;
     bool greedy, json, digest, require_cache, help, explain_ignored;
 } CliOptions;
+
+typedef enum CliOptionKind { OPTION_FLAG, OPTION_VALUE, OPTION_LIST } CliOptionKind;
+
+typedef struct CliOption {
+    const char *name, *alias, *value, *help;
+    CliOptionKind kind;
+    size_t offset;      /* of its field in CliOptions */
+    const char *values; /* all that are accepted, separated by blanks; NULL: no such list */
+} CliOption;
 
 typedef struct CliCommand {
     const char *name, *summary, *usage, *options,
         *examples; /* options: names, separated by blanks */
     int (*run)(const CliOptions *o);
 } CliCommand;
+
+/* main.c */
+extern const CliCommand cli_commands[];
+extern const size_t cli_command_count;
 
 int cmd_run(const CliOptions *o);
 int cmd_chat(const CliOptions *o);
@@ -43,8 +57,12 @@ int cmd_compile(const CliOptions *o);
 int cmd_explain(const CliOptions *o);
 int cmd_inspect(const CliOptions *o);
 int cmd_eval(const CliOptions *o);
+int cmd_bench(const CliOptions *o);
+int cmd_completion(const CliOptions *o);
 
 /* args.c */
+/* The command's options in the table's order; NULL past the last. */
+const CliOption *cli_option_at(const CliCommand *command, size_t index);
 int cli_parse(int argc, char **argv, const CliCommand *command,
               CliOptions *o); /* EXIT_OK, or the exit code after a message */
 void cli_help(const CliCommand *command);
@@ -57,6 +75,9 @@ int cli_fail_at(const LgError *e, const char *what, size_t number); /* "what num
 int cli_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool cli_int(const char *text, long min, long max, long *out);
 int cli_open(const CliOptions *o, LgEngine **out); /* engine with the options' adapters loaded */
+/* MODEL as a path: a file or folder that is there is itself; org/name is its snapshot in the
+ * Hugging Face cache. *path, empty, may hold it. */
+int cli_model_path(const char *model, Buf *path, const char **out);
 int cli_ids(const char *text, int32_t **ids,
             size_t *count); /* "3,17,99"; the caller frees with free() */
 int cli_id_list(const json_t *list, const char *what, long line, int32_t **ids,

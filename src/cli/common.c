@@ -65,7 +65,7 @@ static const char *default_cache(Buf *path) {
     return path->len ? path->data : NULL;
 }
 
-static int engine_options(const CliOptions *o, LgEngineOptions *out, Buf *cache) {
+static int engine_options(const CliOptions *o, LgEngineOptions *out, Buf *cache, Buf *model) {
     lg_engine_options_init(out);
     long threads = 0, rows = 0, context = 0;
     if (o->threads && !cli_int(o->threads, 1, 256, &threads))
@@ -80,7 +80,9 @@ static int engine_options(const CliOptions *o, LgEngineOptions *out, Buf *cache)
         return cli_refuse("--lane %s: there is no hand-written lane of that name; without --lane "
                           "the compiled program runs",
                           o->lane);
-    out->model = o->positional;
+    int code = cli_model_path(o->positional, model, &out->model);
+    if (code != EXIT_OK)
+        return code;
     out->program = o->program;
     out->backend = o->backend;
     out->level = o->level;
@@ -135,16 +137,20 @@ static void print_note(const LgEngine *e) {
 
 int cli_open(const CliOptions *o, LgEngine **out) {
     if (!o->positional)
-        return cli_refuse("no MODEL is given: a checkpoint folder or a .gguf file is needed");
+        return cli_refuse(
+            "no MODEL is given: a checkpoint folder, a .gguf file, or org/name in the Hugging "
+            "Face cache is needed");
     LgEngineOptions options;
-    Buf cache;
+    Buf cache, model;
     buf_init(&cache);
+    buf_init(&model);
     LgError err;
     LgEngine *e = NULL;
-    int code = engine_options(o, &options, &cache);
+    int code = engine_options(o, &options, &cache, &model);
     if (code == EXIT_OK && lg_engine_open(&options, &e, &err) != LG_OK)
         code = cli_fail(&err);
     buf_clear(&cache);
+    buf_clear(&model);
     if (code == EXIT_OK)
         print_note(e);
     if (code == EXIT_OK)

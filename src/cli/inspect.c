@@ -144,13 +144,19 @@ int cmd_inspect(const CliOptions *o) {
     int code = o->model ? cli_open(&open, &e) : EXIT_OK;
     char *text = NULL;
     LgError err;
-    if (code == EXIT_OK && lg_inspect(o->positional, e, &text, &err) != LG_OK)
+    Buf found;
+    buf_init(&found);
+    const char *path;
+    if (code == EXIT_OK)
+        code = cli_model_path(o->positional, &found, &path);
+    if (code == EXIT_OK && lg_inspect(path, e, &text, &err) != LG_OK)
         code = cli_fail(&err);
     else if (code == EXIT_OK && o->json)
         puts(text);
     else if (code == EXIT_OK)
         code = print_text(text);
     lg_free_memory(text);
+    buf_clear(&found);
     lg_engine_close(e);
     return code;
 }

@@ -19,18 +19,23 @@ int cmd_compile(const CliOptions *o) {
             "usage: ligature compile FILE.lg --config DIR [--emit c|plan|so] [-o FILE]");
     if (o->store && strcmp(o->store, "bf16") != 0 && strcmp(o->store, "f32") != 0)
         return cli_refuse("--store %s: bf16 or f32 is accepted", o->store);
+    Buf found;
+    buf_init(&found);
+    const char *config = NULL;
+    int code = cli_model_path(o->config, &found, &config);
     LgCompileOptions options = {.program = o->positional,
-                                .config = o->config,
+                                .config = config,
                                 .emit = o->emit ? o->emit : "plan",
                                 .level = o->level,
                                 .compiler = o->compiler,
                                 .store_f32 = o->store && strcmp(o->store, "f32") == 0};
-    if (lg_compile(&options, o->output, &text, &err) != LG_OK)
-        return cli_fail(&err);
+    if (code == EXIT_OK && lg_compile(&options, o->output, &text, &err) != LG_OK)
+        code = cli_fail(&err);
     if (text)
         fputs(text, stdout);
     lg_free_memory(text);
-    return EXIT_OK;
+    buf_clear(&found);
+    return code;
 }
 
 static int print_launches(const json_t *root) {

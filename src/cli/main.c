@@ -7,7 +7,7 @@
 #define MODEL_OPTIONS                                                                              \
     "backend program store threads level compiler cache require-cache context lane "
 
-static const CliCommand commands[] = {
+const CliCommand cli_commands[] = {
     {"run", "Writes text: one sequence, or a batch in which every request has adapters of its own.",
      "MODEL [-p TEXT | --ids LIST | --batch FILE.jsonl] [options]",
      "prompt ids batch n greedy temperature top-k top-p min-p seed adapter use digest json "
@@ -45,16 +45,21 @@ static const CliCommand commands[] = {
     {"eval", "Teacher-forced: the likeliest ids, margins and logsumexp at every position.",
      "MODEL --ids LIST [options]", "ids adapter use json rows " MODEL_OPTIONS,
      "  ligature eval DIR --ids 3,17,99 --json --store f32\n", cmd_eval},
+    {"completion", "Writes the completion of this command line for a shell.", "bash|zsh|fish", "",
+     "  source <(ligature completion bash)\n"
+     "  ligature completion zsh > ~/.zfunc/_ligature\n"
+     "  ligature completion fish > ~/.config/fish/completions/ligature.fish\n",
+     cmd_completion},
 };
-#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
+const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
 
 static void overview(FILE *to) {
     fprintf(to,
             "ligature %s: runs language models from readable source, with many adapters at "
             "once.\n\nCommands\n",
             lg_version());
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    for (size_t i = 0; i < cli_command_count; i++)
+        fprintf(to, "  %-10s %s\n", cli_commands[i].name, cli_commands[i].summary);
     fprintf(to, "\nligature COMMAND --help says more.\n");
 }
 
@@ -72,21 +77,21 @@ static int run_command(int argc, char **argv) {
         printf("ligature %s\n", lg_version());
         return EXIT_OK;
     }
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(argv[1], commands[i].name) != 0)
+    for (size_t i = 0; i < cli_command_count; i++) {
+        if (strcmp(argv[1], cli_commands[i].name) != 0)
             continue;
         CliOptions options = {0};
-        int code = cli_parse(argc - 2, argv + 2, &commands[i], &options);
+        int code = cli_parse(argc - 2, argv + 2, &cli_commands[i], &options);
         if (code != EXIT_OK || !options.help)
-            return code == EXIT_OK ? commands[i].run(&options) : code;
-        cli_help(&commands[i]);
+            return code == EXIT_OK ? cli_commands[i].run(&options) : code;
+        cli_help(&cli_commands[i]);
         return EXIT_OK;
     }
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
-        if (cli_resembles(argv[1], commands[i].name))
+    for (size_t i = 0; i < cli_command_count; i++)
+        if (cli_resembles(argv[1], cli_commands[i].name))
             return cli_refuse("there is no command \"%s\"; did you mean %s? ligature --help lists "
                               "them",
-                              argv[1], commands[i].name);
+                              argv[1], cli_commands[i].name);
     return cli_refuse("there is no command \"%s\"; ligature --help lists them", argv[1]);
 }
 
