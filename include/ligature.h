@@ -265,6 +265,11 @@ LG_API LG_MUST_CHECK LgStatus lg_eval(LgEngine *engine, const int32_t *ids, size
 LG_API LG_MUST_CHECK LgStatus lg_explain(LgEngine *engine, int32_t rows, char **json,
                                          LgError *error);
 
+/* The kernels of the present GPU, as text: module, kernel, file, registers, and what the table of
+ * adapters found; without a GPU why there is none, and the CPU's levels. cache_dir: where compiled
+ * device code is kept; NULL: nowhere. */
+LG_API LG_MUST_CHECK LgStatus lg_kernels(const char *cache_dir, char **text, LgError *error);
+
 /* A checkpoint folder, an adapter folder or a .gguf file, as JSON. engine (may be NULL): an
  * adapter's load report for that model. */
 LG_API LG_MUST_CHECK LgStatus lg_inspect(const char *path, LgEngine *engine, char **json,

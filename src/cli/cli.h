@@ -59,6 +59,7 @@ int cmd_inspect(const CliOptions *o);
 int cmd_eval(const CliOptions *o);
 int cmd_bench(const CliOptions *o);
 int cmd_completion(const CliOptions *o);
+int cmd_kernels(const CliOptions *o);
 
 /* args.c */
 /* The command's options in the table's order; NULL past the last. */

@@ -45,6 +45,8 @@ const CliCommand cli_commands[] = {
     {"eval", "Teacher-forced: the likeliest ids, margins and logsumexp at every position.",
      "MODEL --ids LIST [options]", "ids adapter use json rows " MODEL_OPTIONS,
      "  ligature eval DIR --ids 3,17,99 --json --store f32\n", cmd_eval},
+    {"kernels", "The kernels that run here: of the present GPU, or the CPU's levels.",
+     "[--cache DIR]", "cache", "  ligature kernels\n", cmd_kernels},
     {"completion", "Writes the completion of this command line for a shell.", "bash|zsh|fish", "",
      "  source <(ligature completion bash)\n"
      "  ligature completion zsh > ~/.zfunc/_ligature\n"

@@ -199,6 +199,13 @@ class Refusals(unittest.TestCase):
 
 
 class Looking(unittest.TestCase):
+    def test_kernels_of_a_gpu_or_of_the_processor_and_why(self):
+        out = ligature("kernels", "--cache", CACHE).stdout
+        self.assertRegex(out, r"(?m)^(CUDA: .*|.*: sm_\d+a?, \d+ multiprocessors.*)$")
+        for handle, module, kernel in (("gemv_k", "gemv", "dense_gemv_bf16"), ("bgmv_expand_fold_k", "lora_bgmv", "lora_bgmv_expand_fold"),
+                                       ("moe_gather_shrink_k", "moe_lora_gather_bgmv", "moe_lora_gather_shrink")):
+            self.assertIn(f"{handle}: module {module}, kernel {kernel}: found", out)
+
     def test_eval(self):
         ids, g = golden("tiny-qwen3", "base", "p64")
         out = json.loads(ligature("eval", QWEN, "--ids", ids_text(ids), "--json", "--store", "f32").stdout)
