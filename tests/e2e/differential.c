@@ -38,6 +38,8 @@ static const RandomShape shapes[] = {
     {"llama.lg", 256, 4, 2, 32, 321, 97, 2, DTYPE_F16, true, true, 0, 0, false, NULL},
     {"llama.lg", 32, 1, 1, 64, 96, 33, 2, DTYPE_Q8_0, false, false, 0, 0, false, NULL},
     {"llama.lg", 64, 1, 3, 32, 32, 50, 1, DTYPE_Q4_0, true, false, 0, 0, false, NULL},
+    {"llama.lg", 256, 2, 2, 64, 256, 43, 1, DTYPE_Q4_K, true, false, 0, 0, false, NULL},
+    {"llama.lg", 256, 1, 4, 64, 512, 35, 1, DTYPE_Q6_K, false, false, 0, 0, false, NULL},
     {"qwen3_moe.lg", 52, 1, 3, 16, 37, 61, 2, DTYPE_BF16, true, false, 5, 3, false, NULL},
     {"qwen3_moe.lg", 64, 2, 1, 32, 96, 47, 1, DTYPE_Q8_0, true, false, 17, 4, true, NULL},
     {"qwen3_moe.lg", 33, 1, 2, 16, 19, 40, 1, DTYPE_F32, false, false, 3, 1, true, NULL},
@@ -57,7 +59,7 @@ static const RandomShape shapes[] = {
     {"olmo2.lg", 56, 2, 2, 14, 44, 35, 1, DTYPE_BF16, false, false, 0, 0, false,
      "hidden_act='silu'"},
 };
-enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0], FIRST_OF_EXPERTS = 9, FIRST_OF_PAGES = 13 };
+enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0], FIRST_OF_EXPERTS = 11, FIRST_OF_PAGES = 15 };
 static const char *const levels[] = {"generic", NULL};
 
 /* ---- steps ---- */

@@ -32,25 +32,43 @@ static float signed_unit(Writer *w) {
     return rng_unit(w->seed, w->counter++) * 2 - 1;
 }
 
+/* Where blocks have their f16 numbers (least -1: none), and the largest that the scale is times. */
+static const struct {
+    DType dtype;
+    int step, least, largest;
+} block_places[] = {
+    {DTYPE_Q8_0, 0, -1, 127}, {DTYPE_Q4_0, 0, -1, 8},      {DTYPE_Q4_1, 0, 2, 8},
+    {DTYPE_Q5_1, 0, 2, 16},   {DTYPE_Q4_K, 0, 2, 63 * 15}, {DTYPE_Q6_K, 208, -1, 127 * 32},
+    {DTYPE_Q2_K, 80, 82, 45}, {DTYPE_IQ4_NL, 0, -1, 127},
+};
+
+/* A scale, for some a least value, then codes of any bits. */
+static void random_block(Writer *w, const DTypeInfo *info, DType dtype, float size,
+                         unsigned char *out) {
+    size_t at = 0;
+    while (block_places[at].dtype != dtype)
+        at++;
+    float u = rng_unit(w->seed, w->counter++);
+    uint16_t step = f16_from_float(size / (float)block_places[at].largest * (0.5f + u));
+    float most = info->block_elems > 32 ? 1.0f / 63 : -1; /* subtracted, times a small number */
+    uint16_t least = f16_from_float(most * size * rng_unit(w->seed, w->counter++));
+    for (size_t k = 0; k < info->block_bytes; k++)
+        out[k] = (unsigned char)rng_u64(w->seed, w->counter++);
+    memcpy(out + block_places[at].step, &step, sizeof step);
+    if (block_places[at].least >= 0)
+        memcpy(out + block_places[at].least, &least, sizeof least);
+}
+
 /* `count` elements (whole blocks) of values up to about `size`. */
 static void random_elements(Writer *w, DType dtype, float size, unsigned char *out, size_t count) {
     const DTypeInfo *info = dtype_info(dtype);
     for (size_t i = 0; i < count; i += info->block_elems, out += info->block_bytes) {
         float f = size * signed_unit(w);
         uint16_t half = dtype == DTYPE_BF16 ? bf16_from_float(f) : f16_from_float(f);
-        if (info->block_elems == 1) {
+        if (info->block_elems > 1)
+            random_block(w, info, dtype, size, out);
+        else
             memcpy(out, info->block_bytes == 4 ? (void *)&f : (void *)&half, info->block_bytes);
-            continue;
-        }
-        /* Blocks: a scale, for some a least value, then codes of any bits. */
-        uint16_t step = f16_from_float(size / (dtype == DTYPE_Q8_0 ? 127 : 8) *
-                                       (0.5f + rng_unit(w->seed, w->counter++)));
-        uint16_t least = f16_from_float(-size * rng_unit(w->seed, w->counter++));
-        for (size_t k = 0; k < info->block_bytes; k++)
-            out[k] = (unsigned char)rng_u64(w->seed, w->counter++);
-        memcpy(out, &step, sizeof step);
-        if (dtype == DTYPE_Q4_1)
-            memcpy(out + sizeof step, &least, sizeof least);
     }
 }
 
