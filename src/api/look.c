@@ -202,6 +202,7 @@ static LgStatus inspect_checkpoint(const char *path, json_t **out, LgError *err)
 static LgStatus inspect_with_model(LgEngine *e, const char *dir, json_t **out, LgError *err) {
     AdapterOptions options = {.program = engine_model(e->engine)->program,
                               .binding = engine_model(e->engine)->binding,
+                              .config = checkpoint_config(engine_model(e->engine)->checkpoint),
                               .store_f32 = engine_store_f32(e->engine)};
     Adapter *a;
     LG_TRY(adapter_load(dir, dir, &options, &a, err));

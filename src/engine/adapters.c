@@ -131,8 +131,10 @@ static LgStatus install(Engine *e, AdapterObject *o, Adapter *fresh, LgError *er
 }
 
 static LgStatus read_folder(const Engine *e, const AdapterObject *o, Adapter **out, LgError *err) {
-    AdapterOptions options = {
-        .program = e->model.program, .binding = e->model.binding, .store_f32 = e->store_f32};
+    AdapterOptions options = {.program = e->model.program,
+                              .binding = e->model.binding,
+                              .config = checkpoint_config(e->model.checkpoint),
+                              .store_f32 = e->store_f32};
     return adapter_load(o->name, o->dir, &options, out, err);
 }
 

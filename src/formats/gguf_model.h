@@ -15,6 +15,14 @@ LgStatus gguf_model_config(const Gguf *g, const char *what, Config *config, LgEr
 LgStatus gguf_model_tensors(const Gguf *g, const char *what, Config *config, TensorSet **out,
                             LgError *err);
 
+/* The tensors of a LoRA adapter ("blk.0.attn_q.weight.lora_a") under PEFT's names, sharing g's
+ * bytes. config: of the model that it is for; the rows of q's and k's B lie by its heads where g's
+ * architecture is llama. *alpha: adapter.lora.alpha. Errors: LG_BAD_INPUT where g is no such
+ * adapter.
+ */
+LgStatus gguf_adapter_tensors(const Gguf *g, const char *what, const Config *config,
+                              TensorSet **out, double *alpha, LgError *err);
+
 /* Llama 3 files hold RoPE's scaling as a tensor of divisors. True where they are those of a known
  * parameter set, which is then written to config as rope_scaling.*; *status tells of a failed
  * allocation. */

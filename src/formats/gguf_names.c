@@ -55,7 +55,8 @@ static const NameRow name_rows[] = {
 
 typedef struct Renamer {
     const char *what;
-    Config *config;
+    const Config *config;
+    Config *rope; /* gains what rope_freqs says; NULL: an adapter */
     LgStr arch;
     TensorSet *out;
     LgError *err;
@@ -164,7 +165,7 @@ static LgStatus add_tensor(const Renamer *r, const Tensor *t, Buf *name) {
     if (!row) {
         LgStatus status = LG_OK;
         if (lg_str_eq_c(t->name, "rope_freqs.weight") &&
-            gguf_rope_recognise(t, r->config, &status, r->err))
+            gguf_rope_recognise(t, r->rope, &status, r->err))
             return status;
         return tensor_set_add(r->out, r->what, t, r->err);
     }
@@ -188,13 +189,81 @@ LgStatus gguf_model_tensors(const Gguf *g, const char *what, Config *config, Ten
                             LgError *err) {
     const TensorSet *stored = gguf_tensors(g);
     const ConfigValue *arch = gguf_get(g, "general.architecture");
-    Renamer r = {.what = what, .config = config, .err = err, .out = tensor_set_create()};
+    Renamer r = {
+        .what = what, .config = config, .rope = config, .err = err, .out = tensor_set_create()};
     r.arch = arch && arch->kind == CONFIG_STRING ? arch->string : LG_STR("");
     Buf name;
     buf_init(&name);
     LgStatus status = r.out ? LG_OK : lg_fail_memory(err);
     for (size_t i = 0; i < tensor_set_count(stored) && status == LG_OK; i++)
         status = add_tensor(&r, tensor_set_at(stored, i), &name);
+    buf_clear(&name);
+    if (status == LG_OK)
+        *out = r.out;
+    else
+        tensor_set_close(r.out);
+    return status;
+}
+
+/* ---- adapters ---- */
+
+static bool says(const Gguf *g, const char *key, const char *value) {
+    const ConfigValue *v = gguf_get(g, key);
+    return v && v->kind == CONFIG_STRING && lg_str_eq_c(v->string, value);
+}
+
+static LgStatus read_alpha(const Gguf *g, const char *what, double *alpha, LgError *err) {
+    const ConfigValue *v = gguf_get(g, "adapter.lora.alpha");
+    if (!says(g, "general.type", "adapter") || !says(g, "adapter.type", "lora"))
+        return lg_fail(
+            err, LG_BAD_INPUT, 0,
+            "%s: it is no LoRA adapter (general.type \"adapter\", adapter.type \"lora\")", what);
+    if (!v || (v->kind != CONFIG_REAL && v->kind != CONFIG_INT))
+        return lg_fail(err, LG_BAD_INPUT, 0,
+                       "%s: adapter.lora.alpha is missing, so the scale alpha / r is not known",
+                       what);
+    *alpha = v->kind == CONFIG_INT ? (double)v->integer : v->real;
+    return LG_OK;
+}
+
+/* NAME.weight.lora_a is the A of NAME's module. An embedding's A lies the other way round. */
+static LgStatus add_lora(const Renamer *r, const Tensor *t, Buf *name) {
+    bool a = lg_str_ends(t->name, ".weight.lora_a"), b = lg_str_ends(t->name, ".weight.lora_b");
+    LgStr stem = lg_str_sub(t->name, 0, t->name.len - ((a || b) ? lg_str(".lora_a").len : 0));
+    LgStr layer, tail, suffix = a ? LG_STR(".lora_A.weight") : LG_STR(".lora_B.weight");
+    const NameRow *row = a || b ? find_row(r, stem, &layer, &tail) : NULL;
+    if (!row || row->storage == STORED_NORM)
+        return fail_named(r, t, "it is no lora_a or lora_b of a matrix that this architecture has");
+    if (lg_str_eq_c(stem, "token_embd.weight"))
+        return fail_named(r, t, "LoRA on the embedding is served from PEFT's files only");
+    if (row->storage == STORED_EXPERTS)
+        return add_experts(r, row, layer, suffix, t, name);
+    Tensor renamed = *t;
+    bool q = row->storage == STORED_Q, heads = q || row->storage == STORED_K;
+    if (b && heads && lg_str_eq_c(r->arch, "llama")) {
+        if (!r->config)
+            return fail_named(r, t, "the model's number of heads is needed to read it");
+        LG_TRY(set_rope_heads(r, q ? "num_attention_heads" : "num_key_value_heads", &renamed));
+    }
+    spell(row, layer, suffix, 0, name);
+    if (name->failed)
+        return lg_fail_memory(r->err);
+    renamed.name = buf_view(name);
+    return tensor_set_add(r->out, r->what, &renamed, r->err);
+}
+
+LgStatus gguf_adapter_tensors(const Gguf *g, const char *what, const Config *config,
+                              TensorSet **out, double *alpha, LgError *err) {
+    LG_TRY(read_alpha(g, what, alpha, err));
+    const TensorSet *stored = gguf_tensors(g);
+    const ConfigValue *arch = gguf_get(g, "general.architecture");
+    Renamer r = {.what = what, .config = config, .err = err, .out = tensor_set_create()};
+    r.arch = arch && arch->kind == CONFIG_STRING ? arch->string : LG_STR("");
+    Buf name;
+    buf_init(&name);
+    LgStatus status = r.out ? LG_OK : lg_fail_memory(err);
+    for (size_t i = 0; i < tensor_set_count(stored) && status == LG_OK; i++)
+        status = add_lora(&r, tensor_set_at(stored, i), &name);
     buf_clear(&name);
     if (status == LG_OK)
         *out = r.out;

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "formats/gguf_model.h"
 #include "formats/safetensors.h"
 #include "lora/peft.h"
 
@@ -279,7 +280,9 @@ static const struct {
      "pickles can run code when they are read, so they are refused. Convert it once: python3 -c "
      "'import torch, safetensors.torch as s; s.save_file(torch.load(\"adapter_model.pt\", "
      "weights_only=True), \"adapter_model.safetensors\")'"},
-    {"adapter_model.gguf", "GGUF adapters are not served yet; adapter_model.safetensors is"},
+    {"adapter_model.gguf", "beside adapter_config.json adapter_model.safetensors is read; a GGUF "
+                           "adapter is served by its "
+                           "path, or in a folder without adapter_config.json"},
 };
 
 static LgStatus open_tensors(const char *dir, TensorSet **out, LgError *err) {
@@ -306,21 +309,58 @@ static LgStatus check_folder(const char *dir, LgError *err) {
     return lg_fail(err, LG_NOT_FOUND, 0, "there is no folder \"%s\"", dir);
 }
 
-static LgStatus open_folder(const char *dir, json_t **config, TensorSet **tensors, LgError *err) {
+/* What a load reads: it lives until the numbers are made. */
+typedef struct Source {
+    json_t *config;
+    TensorSet *tensors;
+    Gguf *gguf;
+} Source;
+
+static void source_close(Source *s) {
+    tensor_set_close(s->tensors);
+    gguf_close(s->gguf);
+    json_decref(s->config);
+}
+
+/* A GGUF says alpha, and the tensors all else. */
+static LgStatus open_gguf(const char *path, const Config *config, Source *out, LgError *err) {
+    double alpha = 0;
+    LG_TRY(gguf_open(path, &out->gguf, err));
+    LG_TRY(gguf_adapter_tensors(out->gguf, path, config, &out->tensors, &alpha, err));
+    out->config = json_object();
+    bool failed = json_object_set_new(out->config, "peft_type", json_string("LORA")) != 0;
+    failed |= json_object_set_new(out->config, "lora_alpha", json_real(alpha)) != 0;
+    return failed ? lg_fail(err, LG_BAD_INPUT, 0, "%s: adapter.lora.alpha is no number", path)
+                  : LG_OK;
+}
+
+static LgStatus open_source(const char *dir, const Config *config, Source *out, LgError *err) {
+    bool found = false, peft = false;
+    if (file_exists(dir) && !file_is_dir(dir) && lg_str_ends(lg_str(dir), ".gguf"))
+        return open_gguf(dir, config, out, err);
     LG_TRY(check_folder(dir, err));
-    LG_TRY(read_config(dir, config, err));
-    return open_tensors(dir, tensors, err);
+    LG_TRY(folder_has(dir, "adapter_model.gguf", &found, err));
+    LG_TRY(folder_has(dir, "adapter_config.json", &peft, err));
+    if (found && !peft) {
+        Buf path;
+        buf_init(&path);
+        LgStatus status = file_inside(dir, LG_STR("adapter_model.gguf"), &path, err);
+        if (status == LG_OK)
+            status = open_gguf(path.data, config, out, err);
+        buf_clear(&path);
+        return status;
+    }
+    LG_TRY(read_config(dir, &out->config, err));
+    return open_tensors(dir, &out->tensors, err);
 }
 
 LgStatus adapter_load(const char *name, const char *dir, const AdapterOptions *o, Adapter **out,
                       LgError *err) {
-    json_t *config = NULL;
-    TensorSet *tensors = NULL;
-    LgStatus status = open_folder(dir, &config, &tensors, err);
+    Source source = {0};
+    LgStatus status = open_source(dir, o->config, &source, err);
     if (status == LG_OK)
-        status = adapter_from_json(config, tensors, o, out, err);
-    tensor_set_close(tensors);
-    json_decref(config);
+        status = adapter_from_json(source.config, source.tensors, o, out, err);
+    source_close(&source);
     if (status == LG_OK)
         return LG_OK;
     Buf shown;
@@ -388,12 +428,10 @@ static LgStatus inspect(json_t *config, const TensorSet *tensors, json_t **out, 
 }
 
 LgStatus adapter_inspect(const char *dir, json_t **out, LgError *err) {
-    json_t *config = NULL;
-    TensorSet *tensors = NULL;
-    LgStatus status = open_folder(dir, &config, &tensors, err);
+    Source source = {0};
+    LgStatus status = open_source(dir, NULL, &source, err);
     if (status == LG_OK)
-        status = inspect(config, tensors, out, err);
-    tensor_set_close(tensors);
-    json_decref(config);
+        status = inspect(source.config, source.tensors, out, err);
+    source_close(&source);
     return status;
 }

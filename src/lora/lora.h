@@ -15,12 +15,15 @@ typedef struct Adapter Adapter;
 typedef struct AdapterOptions {
     const LangProgram *program; /* after lang_rewrite_lora */
     const Binding *binding;     /* base weights: DoRA's norms, base_layer copies */
+    const Config
+        *config; /* the model's; GGUF adapters of Llama models need its heads. May be NULL */
     bool store_f32;
     uint64_t bytes_max; /* 0: no limit; more is LG_LIMIT with the bytes that it would need (its f32
                            arrays in memory) */
 } AdapterOptions;
 
-/* dir: adapter_config.json and adapter_model.safetensors (or shards). Every tensor is applied or
+/* dir: a folder with adapter_config.json and adapter_model.safetensors (or shards), or with
+ * adapter_model.gguf, or a .gguf file. Every tensor is applied or
  * the load fails. name is for messages. Where the config has no r (and no rank_pattern for a
  * module), the rank is the tensors'; the report notes it. */
 LgStatus adapter_load(const char *name, const char *dir, const AdapterOptions *o, Adapter **out,
@@ -29,8 +32,8 @@ void adapter_destroy(Adapter *a);
 
 /* Empty once the numbers were released. */
 const AdapterData *adapter_data(const Adapter *a);
-/* Gives back the numbers' memory, where a back end has its own copy; what the adapter says of itself
- * stays: hash, report, what it refuses. adapter_report has nothing from then on. */
+/* Gives back the numbers' memory, where a back end has its own copy; what the adapter says of
+ * itself stays: hash, report, what it refuses. adapter_report has nothing from then on. */
 void adapter_release_numbers(Adapter *a);
 /* The report, owned by the caller; NULL where memory failed. */
 json_t *adapter_report_copy(const Adapter *a);

@@ -31,7 +31,12 @@ static LgStatus fail_element(const Tensor *t, uint64_t index, float value, LgErr
 
 LgStatus peft_read_tensor(const Tensor *t, bool rounded, float *out, LgError *err) {
     size_t elems = (size_t)tensor_elems(t);
-    dtype_info(t->dtype)->to_f32(t->data, out, elems);
+    uint64_t columns = t->rank ? t->shape[t->rank - 1] : 1;
+    if (t->rope_heads) /* rows in another order */
+        for (uint64_t row = 0; row * columns < elems; row++)
+            tensor_row_f32(t, row, out + row * columns);
+    else
+        dtype_info(t->dtype)->to_f32(t->data, out, elems);
     if (rounded && t->dtype != DTYPE_BF16)
         for (size_t i = 0; i < elems; i++)
             out[i] = bf16_round(out[i]);

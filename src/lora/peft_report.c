@@ -201,7 +201,7 @@ static bool add_notes(json_t *notes, const PeftPlan *plan, const PeftConfig *con
         added = add_note(notes, &text);
     }
     if (added && !config->has_r) {
-        buf_puts(&text, "r is missing in adapter_config.json: ranks are those of the tensors");
+        buf_puts(&text, "r is missing: ranks are those of the tensors");
         added = add_note(notes, &text);
     }
     buf_clear(&text);

@@ -81,7 +81,7 @@ static void other_formats_are_refused_with_what_to_do(void **state) {
     static const char *const names[] = {"adapter_model.bin", "adapter_model.pt",
                                         "adapter_model.gguf"};
     static const char *const words[] = {"weights_only=True", "weights_only=True",
-                                        "GGUF adapters are not served yet"};
+                                        "without adapter_config.json"};
     for (size_t i = 0; i < 3; i++) {
         char text[2000];
         Model m;

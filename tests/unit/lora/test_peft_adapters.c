@@ -342,8 +342,10 @@ typedef struct Replacing {
 } Replacing;
 
 static const Replacing replacing[] = {
-    {"tiny-qwen3", "chat-tokens", 2, 2, "emb"},    {"tiny-qwen3", "save-head", 1, 0, "head"},
-    {"tiny-qwen3", "save-norm", 9, 0, NULL},       {"tiny-qwen3", "lora-bias", 0, 0, NULL},
+    {"tiny-qwen3", "chat-tokens", 2, 2, "emb"},
+    {"tiny-qwen3", "save-head", 1, 0, "head"},
+    {"tiny-qwen3", "save-norm", 9, 0, NULL},
+    {"tiny-qwen3", "lora-bias", 0, 0, NULL},
 };
 
 static void what_replaces_the_base_is_in_the_data_and_the_report(void **state) {
