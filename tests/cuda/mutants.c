@@ -19,8 +19,7 @@ static const Mutant mutants[] = {
      "&stage[(at.parts - 1 - part) * n]", false},
     {"one chunk too few", "lora_bgmv", "lora.cuh", "part < at.parts; part++",
      "part < at.parts - 1; part++", false},
-    {"reads past a row of x", "lora_bgmv", "lora.cuh", "if (r.wide && at + 4 <= r.k)",
-     "if (r.wide && at < r.k)", false},
+    {"reads past a row of x", "lora_bgmv", "lora.cuh", "if (at + 3 < r.k)", "if (at < r.k)", false},
     {"the last ranks are left out", "lora_bgmv", "lora.cuh", "i * 16 + t4 < rank && s * LG_STRIP",
      "i * 16 + t4 + 8 < rank && s * LG_STRIP", false},
     {"writes past a row of y", "lora_bgmv", "lora.cuh",
@@ -55,7 +54,11 @@ bool check_mutants(Gpu *g) {
         void *module = load_text(g, s->stem, s->text, m->header, m->from, m->to);
         swap_kernels(g, m, module, &g->kernels);
         printf("  (expected) %s: ", m->what);
-        bool caught = !(m->moe ? check_moe(g) : check_routed(g));
+        const uint64_t seed = g->seed;
+        bool caught = false; /* an order of sums shows where a sum is near the middle of two bf16 */
+        for (int again = 0; again < 6 && !caught; again++, g->seed++)
+            caught = !(m->moe ? check_moe(g) : check_routed(g));
+        g->seed = seed;
         if (!caught) {
             printf("NOT NOTICED\n");
             good = false;

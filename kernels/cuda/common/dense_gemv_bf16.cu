@@ -14,7 +14,11 @@ LG_KERNEL(32 * GEMV_WARPS) dense_gemv_bf16(const __grid_constant__ LgcDense p) {
         float c[1][4];
         const int chunk = i % chunks, to = (chunk + 1) * each;
         const Row w[1] = {lg_dense_w(p, (blockIdx.x * across + i / chunks) * 8 + g)};
-        lg_chunk<1, 4>(c, g == 0 ? lg_dense_x(p, 0) : lg_no_row(), lg_no_row(), w, chunk * each, to < steps ? to : steps);
+        const Row x = g == 0 ? lg_dense_x(p, 0) : lg_no_row();
+        if (lg_dense_wide(p))
+            lg_chunk<true, 1, 8>(c, x, lg_no_row(), w, chunk * each, to < steps ? to : steps);
+        else
+            lg_chunk<false, 1, 1>(c, x, lg_no_row(), w, chunk * each, to < steps ? to : steps);
         if (g == 0) {
             parts[i][2 * t] = c[0][0];
             parts[i][2 * t + 1] = c[0][1];

@@ -48,6 +48,15 @@ LG_DEV void lg_copy16(u32 to, const void *from, int valid) {
 LG_DEV void lg_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int LEFT> LG_DEV void lg_copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
+// ---- fetching ahead into the second-level cache: also of what an earlier kernel still writes, since it writes there ----
+
+LG_DEV void lg_fetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p))); }
+// [from, from + bytes), by `threads` threads together.
+LG_DEV void lg_fetch_span(u64 from, i64 bytes, int thread, int threads) {
+    for (i64 at = (i64)thread * 128; at < bytes; at += (i64)threads * 128)
+        lg_fetch((const char *)from + at);
+}
+
 // ---- dependent launches ----
 
 // Nothing that an earlier kernel of the step writes may be touched before it.

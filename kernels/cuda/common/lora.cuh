@@ -16,23 +16,25 @@
 
 // ---- operands ----
 
-// A row of k elements, or none; `wide`: 8-byte loads are aligned.
+// A row of k elements, or none.
 struct Row {
     const bf16 *p;
     int k;
-    bool wide;
 };
+// Whether rows may be read by 8 bytes: of a whole call, so that every warp goes one way.
+LG_DEV bool lg_wide8(LgcPtr base, i64 stride, int k) { return ((base | (u64)(stride * 2) | (u64)(k * 2)) & 7) == 0; }
 
-LG_DEV Row lg_row(LgcPtr base, i64 row, i64 stride, int k) {
-    return {(const bf16 *)base + row * stride, k, ((base | (u64)(stride * 2)) & 7) == 0};
-}
-LG_DEV Row lg_no_row() { return {nullptr, 0, true}; }
+LG_DEV Row lg_row(LgcPtr base, i64 row, i64 stride, int k) { return {(const bf16 *)base + row * stride, k}; }
+LG_DEV Row lg_no_row() { return {nullptr, 0}; }
 
-// Elements at .. at + 3, zeros where there are none.
-LG_DEV uint2 lg_load4(const Row &r, int at) {
-    if (r.wide && at + 4 <= r.k)
-        return *(const uint2 *)(r.p + at);
+// Elements at .. at + 3, zeros where there are none. at is a multiple of 4. WIDE: so is k.
+template <bool WIDE> LG_DEV uint2 lg_load4(const Row &r, int at) {
     uint2 v = {0, 0};
+    if (WIDE) {
+        if (at < r.k)
+            asm volatile("ld.global.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(__cvta_generic_to_global(r.p + at)) : "memory");
+        return v;
+    }
     if (at < r.k)
         v.x = r.p[at];
     if (at + 1 < r.k)
@@ -42,14 +44,6 @@ LG_DEV uint2 lg_load4(const Row &r, int at) {
     if (at + 3 < r.k)
         v.y |= (u32)r.p[at + 3] << 16;
     return v;
-}
-LG_DEV uint2 lg_weight4(const Row &r, int at) {
-    if (r.wide && at + 4 <= r.k) {
-        uint2 v;
-        asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(__cvta_generic_to_global(r.p + at)));
-        return v;
-    }
-    return lg_load4(r, at);
 }
 
 // The same of an adapter's own memory, whose rows are padded and aligned: elements at .. at + 3 of a row that has them.
@@ -68,7 +62,7 @@ template <int N> LG_DEV void lg_zero(float (&c)[N][4]) {
 
 // One chunk: steps [from, to) of rows x_low (g) and x_high (g + 8) against w[j] (column g of column block j), from zero. AHEAD: steps whose operands are on
 // their way at once.
-template <int N, int AHEAD> LG_DEV void lg_chunk(float (&c)[N][4], const Row &x_low, const Row &x_high, const Row (&w)[N], int from, int to) {
+template <bool WIDE, int N, int AHEAD> LG_DEV void lg_chunk(float (&c)[N][4], const Row &x_low, const Row &x_high, const Row (&w)[N], int from, int to) {
     const int t4 = threadIdx.x % 4 * 4;
     lg_zero(c);
     for (int s = from; s < to; s += AHEAD) {
@@ -78,9 +72,9 @@ template <int N, int AHEAD> LG_DEV void lg_chunk(float (&c)[N][4], const Row &x_
             const int at = s + i < to ? (s + i) * 16 + t4 : 1 << 30;
 #pragma unroll
             for (int j = 0; j < N; j++)
-                v[i][j] = lg_weight4(w[j], at);
-            a[i] = lg_load4(x_low, at);
-            b[i] = lg_load4(x_high, at);
+                v[i][j] = lg_load4<WIDE>(w[j], at);
+            a[i] = lg_load4<WIDE>(x_low, at);
+            b[i] = lg_load4<WIDE>(x_high, at);
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
@@ -215,12 +209,17 @@ template <int N> LG_DEV void lg_add(float (&total)[N][4], const float (&c)[N][4]
 LG_DEV Row lg_dense_x(const LgcDense &p, int row) { return row < p.rows ? lg_row(p.x, row, p.x_stride, p.k) : lg_no_row(); }
 LG_DEV Row lg_dense_w(const LgcDense &p, int out) { return out < p.n ? lg_row(p.w, out, p.w_stride, p.k) : lg_no_row(); }
 
+LG_DEV bool lg_dense_wide(const LgcDense &p) { return lg_wide8(p.x, p.x_stride, p.k) && lg_wide8(p.w, p.w_stride, p.k); }
+
 // How a warp gets the operands of one chunk of 16 outputs. Direct: from memory into registers.
 struct Direct {
     LG_IN void chunk(float (&c)[2][4], const LgcDense &p, int row0, int out0, int from, int to) {
         const int g = threadIdx.x % 32 / 4;
         const Row w[2] = {lg_dense_w(p, out0 + g), lg_dense_w(p, out0 + g + 8)};
-        lg_chunk<2, 8>(c, lg_dense_x(p, row0 + g), lg_dense_x(p, row0 + g + 8), w, from, to);
+        if (lg_dense_wide(p))
+            lg_chunk<true, 2, 8>(c, lg_dense_x(p, row0 + g), lg_dense_x(p, row0 + g + 8), w, from, to);
+        else
+            lg_chunk<false, 2, 1>(c, lg_dense_x(p, row0 + g), lg_dense_x(p, row0 + g + 8), w, from, to);
     }
 };
 
@@ -234,7 +233,10 @@ LG_DEV void lg_dense_strip(const LgcDense &p, int what, int row0) {
 #pragma unroll
     for (int j = 0; j < 4; j++)
         w[j] = lg_dense_w(p, out0 + lg_strip_output(g, j));
-    lg_chunk<4, 2>(c, lg_dense_x(p, row0 + g), lg_dense_x(p, row0 + g + 8), w, 0, (p.k + 15) / 16);
+    if (lg_dense_wide(p))
+        lg_chunk<true, 4, 2>(c, lg_dense_x(p, row0 + g), lg_dense_x(p, row0 + g + 8), w, 0, (p.k + 15) / 16);
+    else
+        lg_chunk<false, 4, 1>(c, lg_dense_x(p, row0 + g), lg_dense_x(p, row0 + g + 8), w, 0, (p.k + 15) / 16);
     lg_zero(total);
     lg_add(total, c);
     lg_dense_store_strip(p, what, row0, out0, total);
@@ -281,12 +283,13 @@ struct Shrink {
     i64 part_stride;     // from part to part
     int row_stride;
     u32 rows;            // bit i: row i is of this adapter
+    bool wide;           // x may be read by 8 bytes
 };
 
 LG_DEV int lg_k_padded(int k) { return (k + LGC_K_PAD - 1) / LGC_K_PAD * LGC_K_PAD; }
 
 // One chunk of 8 N ranks from rank0 on. A is fetched before the wait: no kernel of a step writes it.
-template <int N, int AHEAD> LG_DEV void lg_shrink_chunk(float (&c)[N][4], const Shrink &s, int rank0, int chunk) {
+template <bool WIDE, int N, int AHEAD> LG_DEV void lg_shrink_chunk_of(float (&c)[N][4], const Shrink &s, int rank0, int chunk) {
     const int g = threadIdx.x % 32 / 4, t4 = threadIdx.x % 4 * 4, each = lgc_chunk_steps(s.k), steps = (s.k + 15) / 16;
     const int from = chunk * each, to = from + each < steps ? from + each : steps, padded = lg_k_padded(s.k);
     const bf16 *a = (const bf16 *)s.a + (i64)(rank0 + g) * padded + t4;
@@ -302,8 +305,8 @@ template <int N, int AHEAD> LG_DEV void lg_shrink_chunk(float (&c)[N][4], const 
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             const int k = at + i < to ? (at + i) * 16 + t4 : s.k;
-            x[i] = lg_load4(s.low, k);
-            y[i] = lg_load4(s.high, k);
+            x[i] = lg_load4<WIDE>(s.low, k);
+            y[i] = lg_load4<WIDE>(s.high, k);
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
@@ -312,6 +315,13 @@ template <int N, int AHEAD> LG_DEV void lg_shrink_chunk(float (&c)[N][4], const 
                 for (int j = 0; j < N; j++)
                     lg_mma(c[j], x[i], y[i], w[i][j]);
     }
+}
+
+template <int N, int AHEAD> LG_DEV void lg_shrink_chunk(float (&c)[N][4], const Shrink &s, int rank0, int chunk) {
+    if (s.wide)
+        lg_shrink_chunk_of<true, N, AHEAD>(c, s, rank0, chunk);
+    else
+        lg_shrink_chunk_of<false, N, 1>(c, s, rank0, chunk);
 }
 
 LG_DEV void lg_store_part(const Shrink &s, const float (&c)[4], int chunk, int rank0) {
@@ -323,9 +333,29 @@ LG_DEV void lg_store_part(const Shrink &s, const float (&c)[4], int chunk, int r
         *(float2 *)(to + (i64)(g + 8) * s.row_stride) = make_float2(c[2], c[3]);
 }
 
+// Asks for what chunks [from, to) of A and of the rows of x are, before anything waits for any of it.
+LG_DEV void lg_fetch_a(const Shrink &s, int from, int to, int thread, int threads) {
+    const int bytes = lgc_chunk_steps(s.k) * 32, padded = lg_k_padded(s.k), end = to * bytes < padded * 2 ? to * bytes : padded * 2;
+    const int lines = (end - from * bytes + 127) / 128;
+    for (int i = thread; i < s.ranks * lines; i += threads)
+        lg_fetch((const char *)s.a + (i64)(i / lines) * padded * 2 + from * bytes + i % lines * 128);
+}
+LG_DEV void lg_fetch_x(const Shrink &s, int from, int to) {
+    const int bytes = lgc_chunk_steps(s.k) * 32;
+    for (int at = from * bytes + (threadIdx.x % 4 + threadIdx.x / 32 * 4) * 128; at < to * bytes && at < s.k * 2; at += blockDim.x / 32 * 512) {
+        if (s.low.p)
+            lg_fetch((const char *)s.low.p + at);
+        if (s.high.p)
+            lg_fetch((const char *)s.high.p + at);
+    }
+}
+
 // Split: chunks [from, to), each result a part of its own. Called by all warps, which take (chunk, 8 ranks).
 LG_DEV void lg_shrink_parts(const Shrink &s, int from, int to) {
     const int tiles = s.ranks / 8;
+    lg_fetch_x(s, from, to);
+    if ((to - from) * tiles > (int)blockDim.x / 32)
+        lg_fetch_a(s, from, to, threadIdx.x, blockDim.x);
     for (int unit = threadIdx.x / 32; unit < (to - from) * tiles; unit += blockDim.x / 32) {
         float c[1][4];
         lg_shrink_chunk<1, 8>(c, s, unit % tiles * 8, from + unit / tiles);
@@ -348,6 +378,7 @@ LG_DEV void lg_shrink_part_warp(const Shrink &s, int chunk) {
 // `slice` on, every slices-th.
 LG_DEV void lg_shrink_whole(const Shrink &s, Parts &parts, int slice, int slices) {
     const int chunks = lgc_chunks(s.k), row = threadIdx.x / 16, z = threadIdx.x % 16;
+    lg_fetch_x(s, 0, chunks);
     for (int rank0 = slice * 16; rank0 < s.ranks; rank0 += slices * 16) {
         float sum = 0.0f;
         for (int base = 0; base < chunks; base += LG_ROUND) {
@@ -550,10 +581,23 @@ LG_DEV int lg_output_blocks(const int (&n)[LGC_SITES], int site_count) {
 // again: the lows of the call before are those of this one. Ranks to 64 / STRIPS.
 template <int STRIPS, class RowOf>
 LG_DEV void lg_expand_held(Lows &lows, const LowsAt &at, bool again, LgcPtr b, int rank, int n, int block0, int count, u64 rows, bool wide, RowOf row_of) {
-    const int g = threadIdx.x % 32 / 4, span = LG_STRIP * STRIPS;
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, span = LG_STRIP * STRIPS;
     int out0 = block0 + threadIdx.x / 32 * span;
     Held<STRIPS> held;
+    FoldRow row[2];
+    const auto find = [&](int row0) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int r = row0 + g + 8 * h;
+            row[h] = r < count && rows >> r & 1 ? row_of(r) : FoldRow{nullptr, 0.0f};
+        }
+    };
     lg_hold(held, b, rank, n, out0);
+    find(0);
+#pragma unroll
+    for (int h = 0; h < 2; h++) // 64 outputs a line
+        if (row[h].y && t * 64 < span * (4 / STRIPS) && out0 + t * 64 < n)
+            lg_fetch(row[h].y + out0 + t * 64);
     lg_wait_before();
     if (!again)
         lg_sum_lows(lows, at, count, rank, rows);
@@ -561,12 +605,8 @@ LG_DEV void lg_expand_held(Lows &lows, const LowsAt &at, bool again, LgcPtr b, i
         if (i > 0)
             lg_hold(held, b, rank, n, out0);
         for (int row0 = 0; row0 < count; row0 += 16) {
-            FoldRow row[2];
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int r = row0 + g + 8 * h;
-                row[h] = r < count && rows >> r & 1 ? row_of(r) : FoldRow{nullptr, 0.0f};
-            }
+            if (i > 0 || row0 > 0)
+                find(row0);
             lg_fold_rows(lows, row0, row, held, rank, n, out0, wide);
         }
     }

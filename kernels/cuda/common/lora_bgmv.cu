@@ -16,6 +16,7 @@ LG_DEV void shrink_tile(const LgcCall &p, const LgcTile &tile, int row0, int fro
     s.low = g < count ? lg_row(p.x, row_of(p, entry + g), p.x_stride, p.k) : lg_no_row();
     s.high = g + 8 < count ? lg_row(p.x, row_of(p, entry + g + 8), p.x_stride, p.k) : lg_no_row();
     s.k = p.k;
+    s.wide = lg_wide8(p.x, p.x_stride, p.k);
     s.row_stride = p.low_stride;
     s.part_stride = (i64)p.entries * p.low_stride;
     s.rows = (1u << count) - 1;
@@ -81,6 +82,12 @@ LG_DEV void expand_set(const LgcCall &p, const LgcTile &tile, const Place &place
     }
 }
 
+LG_DEV void fetch_b(const LgcRecord &r, const Place &place, int rank, int n) {
+    const int from = place.out0 + LG_BLOCK_OUTPUTS, outputs = n - from < LG_BLOCK_OUTPUTS ? n - from : LG_BLOCK_OUTPUTS;
+    if (r.b[place.site])
+        lg_fetch_span(r.b[place.site] + (u64)from * rank * 2, (i64)outputs * rank * 2, threadIdx.x, LG_THREADS);
+}
+
 // Blocks take items that follow each other, which mostly share their lows.
 LG_KERNEL_OF(LG_THREADS, 2) lora_bgmv_expand_fold(const __grid_constant__ LgcCall p) {
     __shared__ Lows lows;
@@ -102,6 +109,8 @@ LG_KERNEL_OF(LG_THREADS, 2) lora_bgmv_expand_fold(const __grid_constant__ LgcCal
         const int rank = r.rank[place.site];
         if (!again)
             __syncthreads();
+        if (item + 1 < end && place.out0 + LG_BLOCK_OUTPUTS < p.n[place.site]) // the next block's B
+            fetch_b(r, place, rank, p.n[place.site]);
         if (is_slot(p, tile.slot[1]))
             expand_set(p, tile, place, wide, lows);
         else if (r.a && r.b[place.site] && rank > 0)

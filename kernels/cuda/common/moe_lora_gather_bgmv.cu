@@ -9,6 +9,7 @@ LG_DEV void set_up(const LgcMoe &p, const MoeRow &t, int row, int m, Shrink &s) 
     s.high = lg_no_row();
     s.a = r.a;
     s.k = p.k;
+    s.wide = lg_wide8(p.x, p.x_stride, p.k);
     s.ranks = r.a ? lg_rank_before(r, p.site_count) : 0;
     s.row_stride = p.low_stride;
     s.part_stride = (i64)p.entries * p.low_stride;

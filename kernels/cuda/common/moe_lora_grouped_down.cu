@@ -70,6 +70,25 @@ LG_DEV Row x_of(const LgcMoe &p, const MoeRows &t, u32 rows, int i) {
     return rows >> i & 1 ? lg_row(p.x, p.x_gather ? t.row[i].token : t.first + i, p.x_stride, p.k) : lg_no_row();
 }
 
+// Each warp asks for the weights of a pair of its own before the pairs are done one after the other: A, or B of a block of outputs.
+LG_DEV void fetch_pairs(const LgcMoe &p, const MoeRows &t, const Place *place) {
+    int pair = 0, first;
+    for (Pairs pairs(t, 0); pairs.todo; pair++) {
+        const u32 rows = pairs.next(t, 0, first);
+        if (pair % (blockDim.x / 32) != threadIdx.x / 32)
+            continue;
+        const LgcRecord &r = lg_moe_record(p, t.row[first].slot[0], t.row[first].expert);
+        if (!place) {
+            lg_fetch_span(r.a, r.a ? (i64)lg_rank_before(r, p.site_count) * lg_k_padded(p.k) * 2 : 0, threadIdx.x % 32, 32);
+        } else {
+            const int n = p.n[place->site], outputs = n - place->out0 < LG_BLOCK_OUTPUTS ? n - place->out0 : LG_BLOCK_OUTPUTS, rank = r.rank[place->site];
+            lg_fetch_span(r.b[place->site] + (u64)place->out0 * rank * 2, r.b[place->site] ? (i64)outputs * rank * 2 : 0, threadIdx.x % 32, 32);
+            if (threadIdx.x % 2 == 0 && rows >> (threadIdx.x % 32 / 2) & 1) // and the rows' results
+                lg_fetch_span(p.y[place->site] + ((t.first + threadIdx.x % 32 / 2) * p.y_stride[place->site] + place->out0) * 2, (i64)outputs * 2, 0, 1);
+        }
+    }
+}
+
 LG_KERNEL_OF(768, 1) moe_lora_grouped_shrink(const __grid_constant__ LgcMoe p) {
     __shared__ Parts parts;
     __shared__ MoeRows t;
@@ -79,6 +98,8 @@ LG_KERNEL_OF(768, 1) moe_lora_grouped_shrink(const __grid_constant__ LgcMoe p) {
     for (int item = blockIdx.x; item < tiles(p) * p.slices * chunks; item += gridDim.x) {
         find_rows(p, t, p.first + item / chunks / p.slices * 16, item / chunks % p.slices);
         int pair = 0;
+        if (!p.split)
+            fetch_pairs(p, t, nullptr);
         for (int m = 0; m < LGC_SET; m++)
             for (Pairs pairs(t, m); pairs.todo; pair++) {
                 int first;
@@ -91,6 +112,7 @@ LG_KERNEL_OF(768, 1) moe_lora_grouped_shrink(const __grid_constant__ LgcMoe p) {
                 s.high = x_of(p, t, s.rows, g + 8);
                 s.a = r.a;
                 s.k = p.k;
+                s.wide = lg_wide8(p.x, p.x_stride, p.k);
                 s.ranks = r.a ? lg_rank_before(r, p.site_count) : 0;
                 s.row_stride = p.low_stride;
                 s.part_stride = (i64)p.entries * p.low_stride;
@@ -154,6 +176,7 @@ LG_DEV void expand(const LgcMoe &p, const MoeRows &t, int block, Lows &lows) {
     const Place place = lg_place(p.n, p.site_count, block);
     const bool wide = lg_wide16(p.y[place.site], p.y_stride[place.site]);
     bool sets = false;
+    fetch_pairs(p, t, &place);
     for (int i = 0; i < t.count; i++)
         sets = sets || t.row[i].slot[1] >= 0;
     if (sets)

@@ -20,7 +20,7 @@
 #define SHRINK_BLOCKS 3
 #define PROMPT_THREADS 512             /* of a shrink's block for prompts */
 #define PARTS_BYTES (32 * 16 * 16 * 4) /* its shared memory */
-#define EXPAND_BLOCKS 4
+#define EXPAND_BLOCKS 2
 
 /* ---- memory of adapters ---- */
 
@@ -220,7 +220,7 @@ static LgStatus moe_pair(const CudaLaunch *l, LoraHandle shrink, LoraHandle fold
         call->rows - call->first < call->entries ? call->rows - call->first : call->entries;
     const int64_t tiles = (left + tile_rows - 1) / tile_rows;
     const int chunks = call->split ? lgc_chunks(call->k) : 1;
-    Shape s = {.y = 1, .threads = grouped && !call->split ? PROMPT_THREADS : THREADS};
+    Shape s = {.y = 1, .threads = THREADS};
     if (grouped) {
         call->slices = call->split ? 1 : MOE_SLICES;
         s.x = grid_of(l, tiles * call->slices * chunks, SHRINK_BLOCKS * 2);
@@ -231,8 +231,8 @@ static LgStatus moe_pair(const CudaLaunch *l, LoraHandle shrink, LoraHandle fold
     }
     LG_TRY(launch(l, shrink, s, call, "an expert's shrink", err));
     call->slices = grouped ? (call->split ? MOE_SLICES_FEW : MOE_SLICES) : 1;
-    s.x =
-        grid_of(l, tiles * call->slices * output_blocks(call->n, call->site_count), EXPAND_BLOCKS);
+    s.x = grid_of(l, tiles * call->slices * output_blocks(call->n, call->site_count),
+                  EXPAND_BLOCKS * 2);
     s.threads = THREADS;
     return launch(l, fold, s, call, "an expert's expand", err);
 }
