@@ -295,12 +295,15 @@ LGP_INLINE LgpF16 lgp_f16_mul(LgpF16 a, LgpF16 b) {
 LGP_INLINE LgpF16 lgp_f16_fma(LgpF16 a, LgpF16 b, LgpF16 c) {
     return _mm512_fmadd_ps(a, b, c);
 }
-/* Sixteen words: those of nibble j, still where they stand in the word; the last is shifted down.
- */
+/* Sixteen words: the values of their nibbles j. A permutation looks at four bits of each index. */
+#define LGP_NIBBLE_FACTORS 0
 LGP_INLINE LgpF16 lgp_f16_nibbles(const void *words, int j) {
+    const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __m512i w = _mm512_loadu_si512(words);
-    return _mm512_cvtepi32_ps(j == 7 ? _mm512_srli_epi32(w, 28)
-                                     : _mm512_and_si512(w, _mm512_set1_epi32(15 << (4 * (j & 7)))));
+    return _mm512_permutexvar_ps(j ? _mm512_srli_epi32(w, 4 * (j & 7)) : w, values);
+}
+LGP_INLINE LgpF8 lgp_nibble_factors(LgpF8 v) {
+    return v;
 }
 LGP_INLINE LgpF16 lgp_f16_load_s8(const void *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
@@ -356,12 +359,21 @@ LGP_INLINE LgpF16 lgp_f16_mul(LgpF16 a, LgpF16 b) {
 LGP_INLINE LgpF16 lgp_f16_fma(LgpF16 a, LgpF16 b, LgpF16 c) {
     return (LgpF16){lgp_f8_fma(a.lo, b.lo, c.lo), lgp_f8_fma(a.hi, b.hi, c.hi)};
 }
+/* Sixteen words: those of nibble j, still where they stand in the word (16^j times their values),
+ * but that the last is shifted down; what they are multiplied with counts 16^-j. */
+#define LGP_NIBBLE_FACTORS 1
 LGP_INLINE LgpF16 lgp_f16_nibbles(const void *words, int j) {
     LgpI8 a = lgp_i8_load(words), b = lgp_i8_load((const char *)words + 32);
     if (j == 7)
         return (LgpF16){lgp_i8_float(lgp_i8_shr(a, 28)), lgp_i8_float(lgp_i8_shr(b, 28))};
     LgpI8 mask = lgp_i8_set(15u << (4 * (j & 7)));
     return (LgpF16){lgp_i8_float(lgp_i8_and(a, mask)), lgp_i8_float(lgp_i8_and(b, mask))};
+}
+/* Of eight in turn. */
+LGP_INLINE LgpF8 lgp_nibble_factors(LgpF8 v) {
+    static const float power[8] = {1.0f,     0x1p-4f,  0x1p-8f,  0x1p-12f,
+                                   0x1p-16f, 0x1p-20f, 0x1p-24f, 1.0f};
+    return lgp_f8_mul(v, lgp_f8_load(power));
 }
 LGP_INLINE LgpF16 lgp_f16_load_s8(const void *p) {
     return (LgpF16){lgp_f8_load_s8(p), lgp_f8_load_s8((const char *)p + 8)};
