@@ -69,6 +69,17 @@ static bool seen_before(const json_t *sites, size_t at) {
     return false;
 }
 
+static void print_replaced(const json_t *list) {
+    size_t i;
+    json_t *r;
+    json_array_foreach(list, i, r) {
+        printf("  %s, layer %lld, is replaced", text_of(r, "param"), count_of(r, "layer"));
+        if (json_object_get(r, "rows"))
+            printf(" in %lld rows", count_of(r, "rows"));
+        printf(" by %s\n", text_of(r, "tensor"));
+    }
+}
+
 static void print_report(const json_t *report) {
     const json_t *tensors = json_object_get(report, "tensors");
     const json_t *sites = json_object_get(report, "sites");
@@ -79,6 +90,7 @@ static void print_report(const json_t *report) {
     for (size_t i = 0; i < json_array_size(sites); i++)
         if (!seen_before(sites, i))
             print_site(sites, text_of(json_array_get(sites, i), "site"));
+    print_replaced(json_object_get(report, "replaced"));
     print_why(json_object_get(report, "disregarded"), "disregarded");
     print_why(json_object_get(report, "notes"), "note");
 }

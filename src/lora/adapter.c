@@ -373,6 +373,12 @@ LgStatus adapter_load(const char *name, const char *dir, const AdapterOptions *o
 
 /* ---- inspect ---- */
 
+void adapter_print_served(Buf *out) {
+    peft_print_keys(out);
+    buf_putc(out, '\n');
+    peft_print_config(out);
+}
+
 static json_t *tensor_json(const Tensor *t) {
     PeftKey key = peft_key_parse(t->name);
     json_t *item = json_object(), *shape = json_array();

@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "base/status.h"
+#include "base/str.h"
 #include "ir/adapter.h"
 #include "ir/bind.h"
 
@@ -56,6 +57,10 @@ const char *adapter_refuses(const Adapter *a, size_t count, float scale);
  * {"config","tensors":[{"name","dtype","shape","kind","module"}], "disregarded","refusal"};
  * refusal: why the config alone would be refused, or null. *out is owned by the caller. */
 LgStatus adapter_inspect(const char *dir, json_t **out, LgError *err);
+
+/* What a file may hold, by the tables that a load goes by: tensor names and config keys, as
+ * Markdown (docs/adapters.md has it). */
+void adapter_print_served(Buf *out);
 
 /* A name that a request may use: 1 to 200 bytes of UTF-8, none of / \ : = and no control
  * characters, not "." or "..". */

@@ -88,6 +88,9 @@ typedef struct PeftKey {
 PeftKey peft_key_parse(LgStr name);
 LgStr peft_bare_name(LgStr module);
 const char *peft_kind_name(PeftKind kind);
+/* The parts of adapter_print_served. */
+void peft_print_keys(Buf *out);
+void peft_print_config(Buf *out);
 
 /* ---- the model's modules ---- */
 

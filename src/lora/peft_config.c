@@ -65,6 +65,16 @@ static const ConfigRow config_rows[] = {
 /* How the weights began does not matter unless the base was changed to match. */
 static const char *const inits_served[] = {"gaussian", "eva", "orthogonal"};
 
+void peft_print_config(Buf *out) {
+    static const char *const uses[] = {[CONFIG_READ] = "read",
+                                       [CONFIG_INERT] = "set aside: ",
+                                       [CONFIG_REFUSE] = "refused where it is set: "};
+    buf_puts(out, "| key of adapter_config.json | |\n| --- | --- |\n");
+    for (size_t i = 0; i < sizeof config_rows / sizeof config_rows[0]; i++)
+        buf_printf(out, "| `%s` | %s%s |\n", config_rows[i].key, uses[config_rows[i].use],
+                   config_rows[i].note);
+}
+
 static bool is_set(const json_t *value) {
     switch (json_typeof(value)) {
     case JSON_NULL:

@@ -58,6 +58,26 @@ const char *peft_kind_name(PeftKind kind) {
     return names[kind];
 }
 
+void peft_print_keys(Buf *out) {
+    static const char *const meanings[PEFT_UNKNOWN] = {
+        [PEFT_A] = "A of a product",
+        [PEFT_B] = "B of a product",
+        [PEFT_EMBED_A] = "A of an embedding",
+        [PEFT_EMBED_B] = "B of an embedding",
+        [PEFT_MAGNITUDE] = "DoRA's magnitudes",
+        [PEFT_B_BIAS] = "added to B (A x), before scaling",
+        [PEFT_BASE_COPY] = "must equal the base's",
+        [PEFT_BASE_BIAS] = "replaces the base's bias",
+        [PEFT_WHOLE] = "replaces the base's tensor",
+        [PEFT_TOKENS] = "rows that replace the embedding's, and a tied head's",
+    };
+    buf_puts(out, "| tensor, behind the module's name | what it is |\n| --- | --- |\n");
+    for (size_t i = 0; i < sizeof key_rows / sizeof key_rows[0]; i++)
+        buf_printf(out, "| `%s%s%s` | %s |\n", key_rows[i].mark, *key_rows[i].tail ? "." : "",
+                   key_rows[i].tail, meanings[key_rows[i].kind]);
+    buf_printf(out, "| `weight`, `bias` | %s |\n", meanings[PEFT_WHOLE]);
+}
+
 /* rest is TAIL, or ADAPTER "." TAIL, or (empty tail) ADAPTER alone. */
 static bool read_rest(LgStr rest, const char *tail, LgStr *adapter) {
     *adapter = (LgStr){rest.ptr, 0};

@@ -1,4 +1,5 @@
 /* adapter_config.json: what changes numbers, what cannot, and what is refused by name. */
+#include "base/file.h"
 #include "tests/unit/lora/fixture.h"
 
 typedef struct Rig {
@@ -205,11 +206,28 @@ static void a_pattern_that_decides_nothing_is_noted(void **state) {
     rig_clear(&r);
 }
 
+/* The guide's tables are those that a load goes by. */
+static void the_guide_has_the_tables(void **state) {
+    (void)state;
+    Buf want, guide;
+    LgError err = {0};
+    buf_init(&want);
+    buf_init(&guide);
+    adapter_print_served(&want);
+    if (file_read(LG_TEST_DATA "/../../docs/adapters.md", 1u << 20, &guide, &err) != LG_OK)
+        fail_msg("%s", err.message);
+    if (!strstr(guide.data, want.data))
+        fail_msg("docs/adapters.md does not hold the tables of adapter_print_served");
+    buf_clear(&want);
+    buf_clear(&guide);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scale_is_alpha_over_r_or_over_its_root),
         cmocka_unit_test(alpha_zero_is_kept_and_noted),
         cmocka_unit_test(what_is_not_served_is_refused_by_name),
+        cmocka_unit_test(the_guide_has_the_tables),
         cmocka_unit_test(keys_without_a_value_are_ignored),
         cmocka_unit_test(inert_keys_are_named_in_the_report),
         cmocka_unit_test(a_pattern_that_decides_nothing_is_noted),
