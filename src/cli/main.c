@@ -47,6 +47,13 @@ const CliCommand cli_commands[] = {
      "  ligature eval DIR --ids 3,17,99 --json --store f32\n", cmd_eval},
     {"kernels", "The kernels that run here: of the present GPU, or the CPU's levels.",
      "[--cache DIR]", "cache", "  ligature kernels\n", cmd_kernels},
+    {"bench", "Throughput and latency on this machine, over sequences, adapters, rank and lengths.",
+     "MODEL [options]",
+     "sequences adapters ranks prompts contexts repeats n adapter rows html json " MODEL_OPTIONS,
+     "  ligature bench model.gguf --html bench.html\n"
+     "  ligature bench DIR --sequences 1,4,16 --ranks 16 --prompts 128 --json\n"
+     "  ligature bench DIR --adapter a=DIR_A --adapter b=DIR_B\n",
+     cmd_bench},
     {"completion", "Writes the completion of this command line for a shell.", "bash|zsh|fish", "",
      "  source <(ligature completion bash)\n"
      "  ligature completion zsh > ~/.zfunc/_ligature\n"

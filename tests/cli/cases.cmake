@@ -4,3 +4,5 @@ add_test(NAME cli.shell COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/
 set_tests_properties(cli.shell PROPERTIES TIMEOUT 300 LABELS "e2e")
 add_test(NAME cli.adapter_files COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/cli/test_adapter_files.py $<TARGET_FILE:ligature> ${CMAKE_SOURCE_DIR}/tests/data)
 set_tests_properties(cli.adapter_files PROPERTIES TIMEOUT 300 LABELS "e2e")
+add_test(NAME cli.bench COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/cli/test_bench.py $<TARGET_FILE:ligature> ${CMAKE_SOURCE_DIR}/tests/data)
+set_tests_properties(cli.bench PROPERTIES TIMEOUT 300 LABELS "e2e")
