@@ -86,7 +86,7 @@ typedef struct LgEngineOptions {
     int rows_max;       /* rows of one step, prompt chunks included; 0: 512 */
     int context_max; /* positions a sequence may have; 0: the checkpoint's max_position_embeddings,
                         which is also the most that is accepted */
-    uint64_t kv_bytes_max; /* memory for KV pages; 0: 4 GiB */
+    uint64_t kv_bytes_max;      /* memory for KV pages; 0: 4 GiB */
     uint64_t adapter_bytes_max; /* memory for adapters' numbers; those used longest ago are read
                                    again when they are needed. 0: no limit */
 } LgEngineOptions;
@@ -122,9 +122,9 @@ LG_API LG_MUST_CHECK LgStatus lg_adapter_load(LgEngine *engine, const char *name
                                               LgError *error);
 /* The name is free at once; sequences that use the adapter keep it until they end. */
 LG_API LG_MUST_CHECK LgStatus lg_adapter_unload(LgEngine *engine, const char *name, LgError *error);
-/* Puts what DIR holds under a name that is taken, whole or not at all: sequences that are there keep
- * the adapter that they began with, new ones get this one. Errors: LG_NOT_FOUND where no adapter has
- * the name. */
+/* Puts what DIR holds under a name that is taken, whole or not at all: sequences that are there
+ * keep the adapter that they began with, new ones get this one. Errors: LG_NOT_FOUND where no
+ * adapter has the name. */
 LG_API LG_MUST_CHECK LgStatus lg_adapter_replace(LgEngine *engine, const char *name,
                                                  const char *dir, LgError *error);
 /* A pinned adapter stays in memory whatever else is loaded. Errors: LG_LIMIT where it does not fit;

@@ -117,8 +117,8 @@ typedef struct LgpLora {
     float *y[LGP_LORA_SITES];
     int64_t y_stride[LGP_LORA_SITES];
     int32_t n[LGP_LORA_SITES];
-    int32_t store_bf16;                /* round low and y to bf16 */
-    const float *bias[LGP_LORA_SITES]; /* added to the base result; DoRA needs it; NULL: none */
+    int32_t store_bf16;                  /* round low and y to bf16 */
+    const float *bias[LGP_LORA_SITES];   /* added to the base result; DoRA needs it; NULL: none */
     int32_t bias_weight[LGP_LORA_SITES]; /* its place in the weight table */
     /* Sites of experts: `slots` results for each row of the domain, each of the expert that choice
      * names for it; `share` of them read one row of x. x and y have rows of results. NULL: one
