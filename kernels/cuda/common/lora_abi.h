@@ -89,8 +89,8 @@ typedef struct LgcCall {
     long long x_stride, y_stride[LGC_SITES];
     int n[LGC_SITES];
     int k, site_count, low_stride; /* a multiple of 4 * LGC_RANK_PAD */
-    int entries; /* room of low: of one part */
-    int split;   /* 1: each chunk's result is a part of its own; 0: one part, the finished sums */
+    int entries;                   /* room of low: of one part */
+    int split; /* 1: each chunk's result is a part of its own; 0: one part, the finished sums */
     int tile_rows;
     int slots; /* of the table: a slot beyond it is none */
 } LgcCall;
