@@ -223,7 +223,7 @@ static void rows_of_one_set_share_tiles_in_their_order(void **state) {
                                      {3, -1, 1, 1}, {-2, 0, 0, 0}, {3, 1, -1, -1}};
     float scales[6][LGC_SET];
     for (int i = 0; i < 6 * LGC_SET; i++)
-        scales[0][i] = (float)i;
+        scales[i / LGC_SET][i % LGC_SET] = (float)i;
     const LgcTile *tiles;
     const int32_t *rows;
     assert_int_equal(cuda_route_create(&d, 8, &r, &err), LG_OK);
