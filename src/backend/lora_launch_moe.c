@@ -86,7 +86,7 @@ static void fold_span(const MoeLaunch *m, Walk *w, const LoraSpan *span) {
         int32_t ranks = place_lows(m, span->group, s, t.place);
         int32_t n = m->call->n[s], panels = (n + LGP_PANEL - 1) / LGP_PANEL;
         for (int32_t i = span->first; ranks > 0 && i < span->end; i += TASK_ROWS) {
-            int32_t end = in_range(i + TASK_ROWS, i, span->end);
+            int32_t end = in_range(i + TASK_ROWS, i + 1, span->end);
             int32_t part = in_range(
                 w->task_work / ((int64_t)LGP_PANEL * (end - i) * (ranks + FOLD_WORK)), 1, panels);
             int32_t parts = (panels + part - 1) / part;

@@ -198,7 +198,8 @@ int bench_adapters_make(LgEngine *e, const char *model, int rank, int count, Ben
     for (int k = 0; code == EXIT_OK && k < count; k++) {
         code = add_name(a, rank);
         if (code == EXIT_OK)
-            code = make_one(e, tensors, rank, (uint64_t)(rank * 1000 + k), a->names[k], a->folder);
+            code = make_one(e, tensors, rank, (uint64_t)rank * 1000 + (uint64_t)k, a->names[k],
+                            a->folder);
     }
     json_decref(report);
     return code;

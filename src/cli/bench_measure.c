@@ -88,8 +88,10 @@ static BenchStat stat_of(double *values, int count) {
 
 static int decode(const BenchRun *run, const BenchPoint *p, LgSequence **sequences, Once *out) {
     double *times = malloc((size_t)run->steps * sizeof *times), total = 0;
-    size_t before, after, least;
-    int code = times ? count_ids(p, sequences, &before, &least) : cli_no_memory();
+    size_t before = 0, after = 0, least;
+    if (!times)
+        return cli_no_memory();
+    int code = count_ids(p, sequences, &before, &least);
     for (int i = 0; code == EXIT_OK && i < run->steps; i++) {
         double start = clock_seconds();
         code = step(run, p);
@@ -133,7 +135,7 @@ static int measure_once(const BenchRun *run, const BenchAdapters *adapters, cons
 int bench_measure(const BenchRun *run, const BenchAdapters *adapters, BenchPoint *p) {
     double values[4][BENCH_REPEATS_MAX];
     for (int i = 0; i < run->repeats; i++) {
-        Once once;
+        Once once = {0};
         int code = measure_once(run, adapters, p, (uint64_t)i + 1, &once);
         if (code != EXIT_OK)
             return code;

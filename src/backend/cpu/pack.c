@@ -286,6 +286,8 @@ static const Tensor *find_row(const ParamBinding *b, uint64_t rows, uint64_t r, 
         *number = r % each;
         return b->stacked[r / each];
     }
+    if (!t) /* neither: the caller has none of its rows to ask for */
+        return NULL;
     uint64_t stored = t->shape[t->rank - 2], outer = 1;
     for (int i = 0; i < t->rank - 2; i++)
         outer *= t->shape[i];

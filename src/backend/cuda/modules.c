@@ -194,7 +194,7 @@ LgStatus cuda_registry_create(const CudaRegistryOptions *o, CudaRegistry **out, 
 void cuda_registry_destroy(CudaRegistry *r) {
     if (!r)
         return;
-    for (int i = 0; i < r->count; i++)
+    for (int i = 0; r->modules && i < r->count; i++)
         if (r->modules[i].module)
             r->device->driver.module_unload(r->modules[i].module);
     nvrtc_close(r->nvrtc);

@@ -30,7 +30,8 @@ static int fake_launch(const CudaLaunchConfig *c, void *function, void **params,
     memcpy(l->grid, c->grid, sizeof l->grid);
     memcpy(l->block, c->block, sizeof l->block);
     l->dependent = c->attribute_count == 1 && c->attributes[0].id == CUDA_ATTRIBUTE_PROGRAMMATIC;
-    memcpy(&l->moe, params[0], sizeof(LgcDense));
+    memcpy(&l->moe, params[0],
+           strcmp(l->kernel, "bf16_scaled_add") == 0 ? sizeof(LgcScaledAdd) : sizeof(LgcDense));
     return 0;
 }
 static int fake_launch_moe(const CudaLaunchConfig *c, void *function, void **params, void **extra) {
