@@ -7,6 +7,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 
+/* It stays where it was loaded: what it allocates once is not given back when it is closed. */
+#define NVRTC_OPEN (RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)
+
 #define MESSAGE_MAX 1200
 
 /* clang-format off */
@@ -63,16 +66,16 @@ static void *open_library(const char *path, Buf *found) {
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             buf_reset(found);
             buf_printf(found, "%s/%s", path, names[i]);
-            void *library = found->failed ? NULL : dlopen(found->data, RTLD_NOW | RTLD_LOCAL);
+            void *library = found->failed ? NULL : dlopen(found->data, NVRTC_OPEN);
             if (library)
                 return library;
         }
         return NULL;
     }
     if (path)
-        return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        return dlopen(path, NVRTC_OPEN);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        void *library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+        void *library = dlopen(places[i], NVRTC_OPEN);
         if (library)
             return library;
     }

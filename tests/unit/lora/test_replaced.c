@@ -62,7 +62,7 @@ static void pair_clear(Pair *p) {
     file_clear(&p->base);
 }
 
-static const float wide[24] = {1.001f, 2.002f, 3.003f, 4.004f, 5.005f, 6.006f, 7.007f, 8.008f};
+static const float wide[28] = {1.001f, 2.002f, 3.003f, 4.004f, 5.005f, 6.006f, 7.007f, 8.008f};
 
 static void names_find_their_params(void **state) {
     (void)state;
