@@ -51,7 +51,7 @@ uint64_t lora_site_experts(const LangProgram *p, int site) {
 }
 
 static LoraModule *module_push(LoraModules *m, LgStr name, Arena *arena) {
-    if (m->count == m->cap) {
+    if (!m->items || m->count == m->cap) {
         size_t cap = m->cap ? m->cap * 2 : 64;
         LoraModule *items = arena_grow(arena, m->items, m->count, cap, sizeof *items);
         if (!items)
