@@ -111,10 +111,10 @@ static LgStatus check_tiling(Planner *pl, const Tensor *t, size_t first) {
     for (int i = 0; i < t->rank; i++)
         buf_printf(&shape, "%s%llu", i ? ", " : "", (unsigned long long)t->shape[i]);
     const PeftReplaced *r = &pl->plan->replaced[first];
+    unsigned long long wanted = r->rows * r->columns;
     LgStatus status =
         peft_fail_tensor(pl->err, t->name, "its shape is [%s]; the model's %.*s has %llu elements",
-                         shape.data, LG_STR_ARG(pl->o->program->tensors[r->param].name),
-                         (unsigned long long)(r->rows * r->columns));
+                         shape.data, LG_STR_ARG(pl->o->program->tensors[r->param].name), wanted);
     buf_clear(&shape);
     return status;
 }
