@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LGP_ABI 6
+#define LGP_ABI 7
 #define LGP_PAGE 64      /* positions of a KV page */
 #define LGP_PANEL 16     /* output rows of a weight panel: lanes of the kernels */
 #define LGP_BLOCK 32     /* k elements of a block: one partial sum each */
@@ -102,11 +102,16 @@ typedef struct LgpRows {
 
 typedef struct LgpStep LgpStep;
 
-/* One call for all adapted products of sibling sites, after their base results y were stored and
- * rounded: y[r] = round( y[r] + sum over the row's set of scale * B (A x[r]) ). Called by every
- * thread of the team; has its own barriers inside and one at its end. domain 0: rows of the step
- * (T); 1: sampled rows (N; their adapter is that of row last[n]). */
-enum { LGP_LORA_WHOLE, LGP_LORA_SHRINK, LGP_LORA_FOLD };
+/* All adapted products of sibling sites, over base results y that were stored and rounded:
+ * y[r] = round( y[r] + sum over the row's set of scale * B (A x[r]) ). domain 0: rows of the step
+ * (T); 1: sampled rows (N; their adapter is that of row last[n]).
+ *
+ * WHOLE: one call by every thread of the team, behind the base's; it has its own barriers inside
+ * and one at its end.  Or in parts, without a barrier: every thread calls SHRINK, A's part, before
+ * the base's tasks, and with each task FOLD for the tile of results that it has just stored: while
+ * they are near, and without waiting for those of others.  ASK, before the task, fetches what FOLD
+ * will read. */
+enum { LGP_LORA_WHOLE, LGP_LORA_SHRINK, LGP_LORA_ASK, LGP_LORA_FOLD };
 
 typedef struct LgpLora {
     int32_t layer, domain, site_count;
@@ -125,21 +130,11 @@ typedef struct LgpLora {
      * weight, and a result a row. */
     const int32_t *choice; /* [rows * slots] */
     int32_t experts, slots, share;
-    /* LGP_LORA_WHOLE, or one call for each part without a barrier of its own. A's needs no base
-     * result, so that it fills the end of the base's tasks: its tasks are numbered from base_tasks
-     * on, and this thread has claimed number `claimed`. B's folds this thread's share of the
-     * outputs (lgp_share), which it may go on with at once. */
-    int32_t part, base_tasks, claimed;
+    int32_t part;
+    /* ASK, FOLD: the tile: rows [row, row_end) of outputs [from, to) of one site of the call; from
+     * is where a panel begins. */
+    int32_t tile_site, row, row_end, from, to;
 } LgpLora;
-
-/* A thread's share of a product's outputs: whole panels. */
-static inline void lgp_share(int32_t outputs, int32_t thread, int32_t threads, int32_t *from,
-                             int32_t *to) {
-    int64_t panels = (outputs + LGP_PANEL - 1) / LGP_PANEL;
-    *from = (int32_t)(panels * thread / threads) * LGP_PANEL;
-    *to = (int32_t)(panels * (thread + 1) / threads) * LGP_PANEL;
-    *to = *to < outputs ? *to : outputs;
-}
 
 struct LgpStep {
     int32_t abi;

@@ -140,6 +140,26 @@ LGP_INLINE LgpMatmulPart lgp_matmul_part(const LgpMatmul *m, int32_t task) {
     return p;
 }
 
+/* A thread's even share of a product's outputs: whole panels. */
+LGP_INLINE void lgp_matmul_share(int32_t outputs, int32_t thread, int32_t threads,
+                                 LgpMatmulPart *part) {
+    const int64_t panels = (outputs + LGP_PANEL - 1) / LGP_PANEL;
+    part->column = (int32_t)(panels * thread / threads) * LGP_PANEL;
+    part->column_end = (int32_t)(panels * (thread + 1) / threads) * LGP_PANEL;
+    if (part->column_end > outputs)
+        part->column_end = outputs;
+}
+
+/* Names the tile of a product's task to an adapter call. */
+LGP_INLINE void lgp_lora_tile(LgpLora *call, const LgpMatmul *m, int32_t task, int32_t site) {
+    const LgpMatmulPart p = lgp_matmul_part(m, task);
+    call->tile_site = site;
+    call->row = p.row;
+    call->row_end = p.row_end;
+    call->from = p.column;
+    call->to = p.column_end;
+}
+
 /* Floats of scratch that a thread needs for products over k. */
 LGP_INLINE int64_t lgp_matmul_scratch(int32_t k) {
     int64_t rows = lgp_mm_rows_max(k), blocks = ((int64_t)k + LGP_BLOCK - 1) / LGP_BLOCK;

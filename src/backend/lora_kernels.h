@@ -57,11 +57,10 @@ typedef struct LoraLaunch {
     int32_t thread, thread_count;
     void *team;
     int32_t (*claim)(void *team);
-    /* Where tasks of others are claimed in the same row of numbers: how many came before, and the
-     * number that this thread has claimed already. */
-    int32_t base_tasks;
-    const int32_t *claimed; /* NULL: none */
     void (*barrier)(void *team, int32_t thread);
+    /* A barrier in two halves: this thread is there; wait until all are. */
+    void (*arrive)(void *team);
+    void (*meet)(void *team);
     /* Outputs whose weights an adapter replaces; scratch: this thread's, of the base's products. */
     void (*replace)(const LgpLoraReplace *t);
     float *scratch;
@@ -91,8 +90,8 @@ LgStatus lora_apply(const LoraKernels *k, const LoraDense *d, LgError *err);
 
 /* Routed: the groups of a step's route, sibling sites of one x in one shrink.  Called by every
  * thread of the team; two barriers inside at most, the last at its end; none where no group adapts
- * these sites. With call->part only that part of the work, and no barrier. The handles were
- * resolved before. */
+ * these sites. With call->part only that part of the work, and no barrier (kernels/cpu/abi.h). The
+ * handles were resolved before. */
 void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route);
 
 /* Items of one group (an adapter set) and one expert, that follow each other. */

@@ -105,9 +105,7 @@ static void shrink_part(Walk *w, const LgpLoraShrink *whole) {
     }
 }
 
-static void shrink_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route,
-                       float *low, int64_t work) {
-    Walk w = work <= WORK_DEALT * l->thread_count ? walk_deal(l) : walk_begin(l, work);
+static void shrink_all(const LgpLora *call, const LgpLoraRoute *route, float *low, Walk w) {
     for (int32_t i = 0; i < route->group_count; i++) {
         const LgpLoraGroup *g = &route->groups[i];
         int32_t place[LGP_LORA_SITES][LGP_LORA_SET] = {{0}};
@@ -152,21 +150,9 @@ static void expand_site(Walk *w, const LgpLoraExpand *whole, int32_t ranks) {
     }
 }
 
-static void expand_share(const LoraLaunch *l, const LgpLoraExpand *whole) {
-    LgpLoraExpand t = *whole;
-    lgp_share(t.call->n[t.site], l->thread, l->thread_count, &t.from, &t.to);
-    for (int32_t r = whole->first; t.from < t.to && r < whole->end; r += TASK_ROWS) {
-        t.first = r;
-        t.end = r + in_range(whole->end - r, 1, TASK_ROWS);
-        t.low = whole->low + (r - whole->first) * whole->route->low_stride;
-        ((LoraExpandFoldFn)l->kernels->bgmv_expand_fold_k)(&t);
-    }
-}
-
 /* ---- replaced weights ---- */
 
-/* Outputs of all the group's rows: of a walk, in parts of about its tasks' work; else this thread's
- * share. */
+/* Outputs of all the group's rows, in parts of about the walk's task. */
 static void replace_site(const LoraLaunch *l, Walk *w, const LgpLora *call,
                          const LgpLoraRoute *route, const LgpLoraGroup *g, int32_t site) {
     LgpLoraReplace t = {.call = call,
@@ -177,12 +163,6 @@ static void replace_site(const LoraLaunch *l, Walk *w, const LgpLora *call,
                         .end = g->first + g->count,
                         .scratch = l->scratch};
     int32_t n = call->n[site], panels = (n + LGP_PANEL - 1) / LGP_PANEL;
-    if (call->part == LGP_LORA_FOLD) {
-        lgp_share(n, l->thread, l->thread_count, &t.from, &t.to);
-        if (t.from < t.to)
-            l->replace(&t);
-        return;
-    }
     int32_t part = in_range(w->task_work / ((int64_t)LGP_PANEL * g->count * call->k), 1, panels);
     int32_t parts = (panels + part - 1) / part;
     for (int32_t i = 0; i < parts; i++) {
@@ -204,32 +184,9 @@ static bool replaces(const LgpLora *call, const LgpLoraRoute *route) {
     return false;
 }
 
-/* Asks for what this thread will fold, while the others end the base's tasks: up to what stays in
- * the second cache beside them. */
-#define ASK_BYTES ((int64_t)128 << 10)
-
-static void ask_share(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route) {
-    int64_t left = ASK_BYTES;
-    for (int32_t i = 0; i < route->group_count; i++)
-        for (int32_t s = 0; s < call->site_count; s++)
-            for (int32_t m = 0; m < route->groups[i].members; m++) {
-                const LgpLoraMatrix *b = &site_of(call, route, &route->groups[i], m, s)->b;
-                const int64_t panel = (int64_t)b->columns * LGP_PANEL * (b->f32 ? 4 : 2);
-                int32_t from, to;
-                lgp_share(call->n[s], l->thread, l->thread_count, &from, &to);
-                const char *at = (const char *)b->data + from / LGP_PANEL * panel;
-                int64_t bytes = (to - from + LGP_PANEL - 1) / LGP_PANEL * panel;
-                if (!b->data || bytes > left)
-                    continue;
-                left -= bytes;
-                for (int64_t k = 0; k < bytes; k += 64)
-                    __builtin_prefetch(at + k, 0, 2);
-            }
-}
-
 static void expand_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route,
                        const float *low, int64_t work) {
-    Walk w = call->part == LGP_LORA_FOLD ? walk_deal(l) : walk_begin(l, work);
+    Walk w = walk_begin(l, work);
     for (int32_t i = 0; i < route->group_count; i++) {
         const LgpLoraGroup *g = &route->groups[i];
         int32_t place[LGP_LORA_SITES][LGP_LORA_SET] = {{0}};
@@ -249,13 +206,91 @@ static void expand_all(const LoraLaunch *l, const LgpLora *call, const LgpLoraRo
             }
             if (site_of(call, route, g, 0, s)->whole)
                 replace_site(l, &w, call, route, g, s);
-            if (ranks > 0 && call->part == LGP_LORA_FOLD)
-                expand_share(l, &t);
-            else if (ranks > 0)
+            if (ranks > 0)
                 expand_site(&w, &t, ranks);
         }
     }
 }
+
+/* ---- by tiles of the base's results ---- */
+
+/* A group's rows that lie in [row, row_end): entries [first, end) of the list, where its rows
+ * rise. */
+static int32_t first_from(const LgpLoraRoute *route, const LgpLoraGroup *g, int32_t row) {
+    int32_t low = g->first, high = g->first + g->count;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (route->row[middle] < row)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void ask_tile(const LgpLora *call, const LgpLoraRoute *route) {
+    for (int32_t i = 0; i < route->group_count; i++) {
+        const LgpLoraGroup *g = &route->groups[i];
+        for (int32_t m = 0; m < g->members; m++) {
+            const LgpLoraMatrix *b = &site_of(call, route, g, m, call->tile_site)->b;
+            const int64_t panel = (int64_t)b->columns * LGP_PANEL * (b->f32 ? 4 : 2);
+            const char *at = (const char *)b->data + call->from / LGP_PANEL * panel;
+            int64_t bytes = (call->to - call->from + LGP_PANEL - 1) / LGP_PANEL * panel;
+            for (int64_t k = 0; b->data && k < bytes; k += 64)
+                __builtin_prefetch(at + k, 0, 2);
+        }
+    }
+}
+
+static void replace_tile(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route,
+                         int32_t first, int32_t end, const LgpRows *whole) {
+    LgpLoraReplace t = {.call = call,
+                        .route = route,
+                        .whole = whole,
+                        .site = call->tile_site,
+                        .first = first,
+                        .end = end,
+                        .from = call->from,
+                        .to = call->to,
+                        .scratch = l->scratch};
+    l->replace(&t);
+}
+
+static void fold_tile(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route) {
+    for (int32_t i = 0; i < route->group_count; i++) {
+        const LgpLoraGroup *g = &route->groups[i];
+        const int32_t first = first_from(route, g, call->row);
+        const int32_t end = first_from(route, g, call->row_end);
+        const LgpRows *whole = site_of(call, route, g, 0, call->tile_site)->whole;
+        int32_t place[LGP_LORA_SITES][LGP_LORA_SET] = {{0}}, ranks = 0;
+        LgpLoraExpand t = {.call = call,
+                           .route = route,
+                           .group = g,
+                           .site = call->tile_site,
+                           .from = call->from,
+                           .to = call->to};
+        if (first == end)
+            continue;
+        if (whole)
+            replace_tile(l, call, route, first, end, whole);
+        place_lows(call, route, g, place);
+        for (int32_t m = 0; m < g->members; m++) {
+            t.place[m] = place[t.site][m];
+            ranks += site_of(call, route, g, m, t.site)->a.rows;
+        }
+        if (ranks == 0)
+            continue;
+        l->meet(l->team);
+        for (int32_t r = first; r < end; r += TASK_ROWS) {
+            t.first = r;
+            t.end = r + in_range(end - r, 1, TASK_ROWS);
+            t.low = route->low + r * route->low_stride;
+            ((LoraExpandFoldFn)l->kernels->bgmv_expand_fold_k)(&t);
+        }
+    }
+}
+
+/* ---- a whole call ---- */
 
 /* Ranks of all rows at all sites, and the multiply-adds of B's part. */
 static int64_t count_work(const LgpLora *call, const LgpLoraRoute *route, int64_t *expand) {
@@ -275,36 +310,41 @@ static int64_t count_work(const LgpLora *call, const LgpLoraRoute *route, int64_
     return all;
 }
 
-void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route) {
+static void apply_whole(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route) {
     int64_t expand, shrink = count_work(call, route, &expand) * (call->x ? call->k : 1);
-    if (shrink == 0 && (call->part == LGP_LORA_SHRINK || !replaces(call, route)))
+    if (shrink == 0 && !replaces(call, route))
         return;
     float *low = route->low;
-    if (call->part == LGP_LORA_SHRINK) {
-        LoraLaunch early = *l;
-        early.base_tasks = call->base_tasks;
-        early.claimed = &call->claimed;
-        shrink_all(&early, call, route, low, shrink);
-        ask_share(l, call, route);
-        return;
-    }
-    if (call->part == LGP_LORA_FOLD) {
-        expand_all(l, call, route, low, expand);
-        return;
-    }
     if (shrink == 0) {
         /* replaced weights alone */
     } else if (shrink <= OWN_WORK && route->count * route->low_stride <= l->own_floats) {
         LoraLaunch alone = *l;
         alone.claim = NULL;
         low = l->own;
-        shrink_all(&alone, call, route, low, shrink);
+        shrink_all(call, route, low, walk_begin(&alone, shrink));
     } else {
-        shrink_all(l, call, route, low, shrink);
+        shrink_all(call, route, low, walk_begin(l, shrink));
         if (l->claim)
             l->barrier(l->team, l->thread);
     }
     expand_all(l, call, route, low, expand);
     if (l->claim)
         l->barrier(l->team, l->thread);
+}
+
+void lora_apply_bgmv(const LoraLaunch *l, const LgpLora *call, const LgpLoraRoute *route) {
+    switch (call->part) {
+    case LGP_LORA_SHRINK:
+        shrink_all(call, route, route->low, walk_deal(l));
+        l->arrive(l->team);
+        break;
+    case LGP_LORA_ASK:
+        ask_tile(call, route);
+        break;
+    case LGP_LORA_FOLD:
+        fold_tile(l, call, route);
+        break;
+    default:
+        apply_whole(l, call, route);
+    }
 }

@@ -23,7 +23,7 @@ static inline LgStatus lora_missing(LgError *err, const char *launcher, const ch
 }
 
 /* Tasks in their one order: each thread walks over all of them and stops at those that it has
- * claimed. Dealt: at every thread_count-th, where claiming would cost more than it evens out. */
+ * claimed. Dealt: at every thread_count-th, where numbers to claim are those of other tasks. */
 typedef struct Walk {
     const LoraLaunch *launch;
     int64_t task_work; /* about */
@@ -31,14 +31,10 @@ typedef struct Walk {
     bool dealt;
 } Walk;
 
-/* Work that is dealt rather than claimed, a thread. */
-#define WORK_DEALT ((int64_t)65536)
-
 static inline Walk walk_begin(const LoraLaunch *l, int64_t work) {
     int64_t part = work / ((int64_t)l->thread_count * TASKS_A_THREAD);
     part = part < TASK_WORK_MIN ? TASK_WORK_MIN : part > TASK_WORK_MAX ? TASK_WORK_MAX : part;
-    int32_t next = l->claimed ? *l->claimed : l->claim ? l->claim(l->team) : 0;
-    return (Walk){.launch = l, .task_work = part, .next = next - l->base_tasks};
+    return (Walk){.launch = l, .task_work = part, .next = l->claim ? l->claim(l->team) : 0};
 }
 
 static inline Walk walk_deal(const LoraLaunch *l) {
@@ -58,7 +54,7 @@ static inline void walk_done(Walk *w) {
     if (w->dealt)
         w->next += w->launch->thread_count;
     else if (w->launch->claim)
-        w->next = w->launch->claim(w->launch->team) - w->launch->base_tasks;
+        w->next = w->launch->claim(w->launch->team);
 }
 
 static inline int32_t in_range(int64_t n, int32_t from, int32_t to) {

@@ -168,49 +168,66 @@ static void lora_step(Emit *e, const Launch *l, const LaunchLora *c) {
     emit_own(e);
 }
 
-/* A's part beside the tasks of the product, whose numbers it goes on with. */
-static bool lora_overlaps(const Launch *l) {
-    return l->lora_count == 1 && l->stages[0]->matmul && l->stages[0]->matmul->expert < 0;
+/* B's part is done to each tile of the products, when A's is there: where every product is a site,
+ * in one call. */
+static bool lora_by_tiles(const Launch *l) {
+    return l->kind == LAUNCH_MATMUL && l->lora_count == 1 && l->loras[0].count == l->epilogue &&
+           l->stages[0]->matmul->expert < 0;
 }
 
-static void lora_early(Emit *e, const Launch *l) {
+/* In front of the products: A's part. */
+static void lora_begin(Emit *e, const Launch *l) {
+    emit_line(e, "const int32_t adapted = step->lora_rows[%d];", emit_domain(e, l));
     emit_line(e, "LgpLora call = {0};");
-    emit_line(e, "if (step->lora_rows[%d]) { /* adapters: A's part */", emit_domain(e, l));
+    emit_line(e, "if (adapted) { /* adapters: A's part */");
     e->indent++;
     lora_fields(e, l, &l->loras[0]);
     emit_line(e, "call.part = LGP_LORA_SHRINK;");
-    emit_line(e, "call.base_tasks = tasks;");
-    emit_line(e, "call.claimed = task;");
     lora_step(e, l, &l->loras[0]);
-    emit_line(e, "call.part = LGP_LORA_FOLD;");
     e->indent--;
     emit_line(e, "}");
 }
 
-/* With adapters, what is done to the tiles waits for them: each thread does it to its share of the
- * outputs. */
-static void fold_end(Emit *e, int launch) {
-    const Launch *l = &e->plan->launches[launch];
-    if (l->epilogue < l->stage_count) {
-        emit_line(e, "LgpMatmulPart mine = {.row_end = part[0].rows};");
-        emit_line(e, "lgp_share(part[0].w->rows, thread, step->thread_count, &mine.column, "
-                     "&mine.column_end);");
-        emit_line(e, "tile_%d(step%s, mine);", launch, l->in_layer ? ", layer" : "");
+/* Task `task` of product k, and what adapters do to its tile. */
+static void product_task(Emit *e, const Launch *l, const char *task) {
+    if (!lora_by_tiles(l)) {
+        emit_line(e, "lgp_matmul_task(&part[k], %s, scratch);", task);
+        return;
     }
-    emit_line(e, "step->barrier(step->team, thread);");
+    emit_line(e, "if (adapted) {");
+    emit_line(e, "    lgp_lora_tile(&call, &part[k], %s, k);", task);
+    emit_line(e, "    call.part = LGP_LORA_ASK;");
+    emit_line(e, "    step->lora(step, thread, &call);");
+    emit_line(e, "}");
+    emit_line(e, "lgp_matmul_task(&part[k], %s, scratch);", task);
+    emit_line(e, "if (adapted) { /* B's part */");
+    e->indent++;
+    emit_line(e, "call.part = LGP_LORA_FOLD;");
+    lora_step(e, l, &l->loras[0]);
+    e->indent--;
+    emit_line(e, "}");
 }
 
-static void lora_call(Emit *e, int launch, const LaunchLora *c) {
-    const Launch *l = &e->plan->launches[launch];
+static void lora_call(Emit *e, const Launch *l, const LaunchLora *c) {
     emit_line(e, "if (step->lora_rows[%d]) { /* adapters */", emit_domain(e, l));
     e->indent++;
-    if (!lora_overlaps(l)) {
-        emit_line(e, "LgpLora call = {0};");
-        lora_fields(e, l, c);
-    }
+    emit_line(e, "LgpLora call = {0};");
+    lora_fields(e, l, c);
     lora_step(e, l, c);
-    if (lora_overlaps(l))
-        fold_end(e, launch);
+    e->indent--;
+    emit_line(e, "}");
+}
+
+/* What is done to tiles waits for adapters that are called behind the products: each thread does it
+ * to its share of the outputs. */
+static void tiles_behind_adapters(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    emit_line(e, "if (adapted) {");
+    e->indent++;
+    emit_line(e, "LgpMatmulPart mine = {.row_end = part[0].rows};");
+    emit_line(e, "lgp_matmul_share(part[0].w->rows, thread, step->thread_count, &mine);");
+    emit_line(e, "tile_%d(step%s, mine);", launch, l->in_layer ? ", layer" : "");
+    emit_line(e, "step->barrier(step->team, thread);");
     e->indent--;
     emit_line(e, "}");
 }
@@ -218,16 +235,13 @@ static void lora_call(Emit *e, int launch, const LaunchLora *c) {
 LgStatus emit_launch_end(Emit *e, int launch) {
     const Launch *l = &e->plan->launches[launch];
     emit_line(e, "step->barrier(step->team, thread);");
-    for (int c = 0; c < l->lora_count; c++)
-        lora_call(e, launch, &l->loras[c]);
-    if (l->epilogue < l->stage_count && l->lora_count && l->stages[0]->matmul->expert >= 0)
-        emit_experts_behind_adapters(e, launch);
-    else if (l->epilogue < l->stage_count && l->lora_count && !lora_overlaps(l)) {
-        emit_line(e, "if (adapted) {");
-        e->indent++;
-        fold_end(e, launch);
-        e->indent--;
-        emit_line(e, "}");
+    for (int c = 0; c < l->lora_count && !lora_by_tiles(l); c++)
+        lora_call(e, l, &l->loras[c]);
+    if (l->epilogue < l->stage_count && l->lora_count && !lora_by_tiles(l)) {
+        if (l->stages[0]->matmul->expert >= 0)
+            emit_experts_behind_adapters(e, launch);
+        else
+            tiles_behind_adapters(e, launch);
     }
     emit_line(e, "lgp_end(step, thread, %d, %s);", launch, l->in_layer ? "layer" : "-1");
     e->indent--;
@@ -267,13 +281,16 @@ void emit_matmul_part(Emit *e, const Stage *s, const char *part) {
 }
 
 /* Tasks of one product after another. */
-static void product_tasks(Emit *e) {
+static void product_tasks(Emit *e, const Launch *l) {
     emit_line(e, "int32_t task;");
     emit_line(e, "while ((task = step->claim(step->team)) < tasks) {");
-    emit_line(e, "    int32_t k = 0;");
-    emit_line(e, "    while (task >= ends[k])");
-    emit_line(e, "        k++;");
-    emit_line(e, "    lgp_matmul_task(&part[k], k ? task - ends[k - 1] : task, scratch);");
+    e->indent++;
+    emit_line(e, "int32_t k = 0;");
+    emit_line(e, "while (task >= ends[k])");
+    emit_line(e, "    k++;");
+    emit_line(e, "task -= k ? ends[k - 1] : 0;");
+    product_task(e, l, "task");
+    e->indent--;
     emit_line(e, "}");
 }
 
@@ -281,17 +298,23 @@ static void product_tasks(Emit *e) {
 static void tile_tasks(Emit *e, int launch) {
     const Launch *l = &e->plan->launches[launch];
     const char *layer = l->in_layer ? ", layer" : "";
+    const bool wait = l->lora_count && !lora_by_tiles(l);
     emit_line(e, "tasks = ends[0];");
-    if (l->lora_count)
+    if (wait)
         emit_line(e, "const int32_t adapted = step->lora_rows[%d];", emit_domain(e, l));
     emit_line(e, "int32_t task;");
     emit_line(e, "while ((task = step->claim(step->team)) < tasks) {");
-    emit_line(e, "    for (int32_t k = 0; k < %d; k++)", l->epilogue);
-    emit_line(e, "        lgp_matmul_task(&part[k], task, scratch);");
-    if (l->lora_count)
-        emit_line(e, "    if (!adapted)");
-    emit_line(e, "    %stile_%d(step%s, lgp_matmul_part(&part[0], task));",
-              l->lora_count ? "    " : "", launch, layer);
+    e->indent++;
+    emit_line(e, "for (int32_t k = 0; k < %d; k++) {", l->epilogue);
+    e->indent++;
+    product_task(e, l, "task");
+    e->indent--;
+    emit_line(e, "}");
+    if (wait)
+        emit_line(e, "if (!adapted)");
+    emit_line(e, "%stile_%d(step%s, lgp_matmul_part(&part[0], task));", wait ? "    " : "", launch,
+              layer);
+    e->indent--;
     emit_line(e, "}");
 }
 
@@ -319,12 +342,12 @@ LgStatus emit_matmul(Emit *e, int launch) {
     emit_line(e, "    ends[k] = tasks += lgp_matmul_tasks(&part[k]);");
     emit_line(e, "}");
     emit_line(e, "float *const scratch = step->scratch + thread * step->scratch_floats;");
+    if (lora_by_tiles(l))
+        lora_begin(e, l);
     if (tiles)
         tile_tasks(e, launch);
     else
-        product_tasks(e);
-    if (lora_overlaps(l))
-        lora_early(e, l);
+        product_tasks(e, l);
     return emit_launch_end(e, launch);
 }
 

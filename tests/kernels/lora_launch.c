@@ -2,6 +2,7 @@
  * together, the dense launcher against the routed one, each optional handle at 0 against its
  * fallback, needed ones at 0 against their refusal. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,10 @@
 
 typedef struct Team {
     pthread_barrier_t barrier;
-    atomic_int next;
+    atomic_int next, there;
+    bool tiles;
     LoraLaunch launch;
+    const LoraFixture *fixture;
     const LgpLora *call;
     const LgpLoraRoute *route;
 } Team;
@@ -36,25 +39,67 @@ static void team_barrier(void *user, int32_t thread) {
     pthread_barrier_wait(&team->barrier);
 }
 
+static void team_arrive(void *user) {
+    atomic_fetch_add(&((Team *)user)->there, 1);
+}
+
+static void team_meet(void *user) {
+    while (atomic_load(&((Team *)user)->there) < THREADS)
+        sched_yield();
+}
+
+#define TILE_ROWS 5
+#define TILE_COLUMNS (3 * LGP_PANEL)
+
+/* As a program does it beside its products: A's part, then B's by tiles as they are claimed. */
+static void apply_by_tiles(const LoraLaunch *l, const LoraFixture *f, const LgpLora *whole,
+                           const LgpLoraRoute *route) {
+    LgpLora call = *whole;
+    call.part = LGP_LORA_SHRINK;
+    lora_apply_bgmv(l, &call, route);
+    int32_t index = 0, next = l->claim(l->team);
+    for (int32_t s = 0; s < call.site_count; s++)
+        for (int32_t row = 0; row < f->rows; row += TILE_ROWS)
+            for (int32_t n = 0; n < call.n[s]; n += TILE_COLUMNS) {
+                if (index++ != next)
+                    continue;
+                call.tile_site = s;
+                call.row = row;
+                call.row_end = row + TILE_ROWS < f->rows ? row + TILE_ROWS : f->rows;
+                call.from = n;
+                call.to = n + TILE_COLUMNS < call.n[s] ? n + TILE_COLUMNS : call.n[s];
+                call.part = LGP_LORA_ASK;
+                lora_apply_bgmv(l, &call, route);
+                call.part = LGP_LORA_FOLD;
+                lora_apply_bgmv(l, &call, route);
+                next = l->claim(l->team);
+            }
+}
+
 static void *team_thread(void *user) {
     Member *m = user;
     LoraLaunch l = m->team->launch;
     l.thread = m->thread;
     l.own = m->own;
     l.own_floats = sizeof m->own / sizeof *m->own;
-    lora_apply_bgmv(&l, m->team->call, m->team->route);
+    if (m->team->tiles)
+        apply_by_tiles(&l, m->team->fixture, m->team->call, m->team->route);
+    else
+        lora_apply_bgmv(&l, m->team->call, m->team->route);
     return NULL;
 }
 
-static void run_team(const LoraKernels *k, const LoraFixture *f) {
-    Team team = {.call = &f->call, .route = &f->route};
+static void run_team(const LoraKernels *k, const LoraFixture *f, bool tiles) {
+    Team team = {.tiles = tiles, .fixture = f, .call = &f->call, .route = &f->route};
     Member members[THREADS];
     pthread_t threads[THREADS];
     team.launch = (LoraLaunch){.kernels = k,
                                .thread_count = THREADS,
                                .team = &team,
                                .claim = team_claim,
-                               .barrier = team_barrier};
+                               .barrier = team_barrier,
+                               .arrive = team_arrive,
+                               .meet = team_meet};
     pthread_barrier_init(&team.barrier, NULL, THREADS);
     for (int32_t i = 0; i < THREADS; i++) {
         members[i].team = &team;
@@ -259,8 +304,11 @@ static bool one_case(Check *c, const LoraKernels *k, LoraFixture *f) {
         memcpy(kept[s], f->y[s].data, f->y[s].bytes);
     }
     lora_fixture_reset(f);
-    run_team(k, f);
+    run_team(k, f, false);
     bool good = same_as(c, f, kept, 0, f->rows, "three threads and one");
+    lora_fixture_reset(f);
+    run_team(k, f, true);
+    good = good && same_as(c, f, kept, 0, f->rows, "by tiles and whole");
     for (int32_t r = 0; good && r<f->rows; r += f->rows> 20 ? 9 : 1) {
         lora_fixture_reset(f);
         lora_fixture_route(f, r, r + 1);

@@ -32,6 +32,7 @@ struct Team { // NOLINT(clang-analyzer-optin.performance.Padding)
     alignas(64) atomic_int next_task;
     alignas(64) atomic_int arrived;
     Signal generation; /* of the barrier */
+    Signal met;        /* threads that have arrived since the last barrier */
     Signal epoch;      /* of team_run; workers wait for it between runs */
     int32_t thread_count;
     int spins;
@@ -77,10 +78,15 @@ static void signal_wait(Signal *s, unsigned seen, int spins) {
     atomic_fetch_sub(&s->sleepers, 1);
 }
 
-static void signal_set(Signal *s, unsigned value) {
-    atomic_store(&s->word, value);
+/* After the word has changed. */
+static void signal_wake(Signal *s) {
     if (atomic_load(&s->sleepers) != 0)
         syscall(SYS_futex, &s->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void signal_set(Signal *s, unsigned value) {
+    atomic_store(&s->word, value);
+    signal_wake(s);
 }
 
 int32_t team_claim(void *team) {
@@ -95,10 +101,25 @@ void team_barrier(void *team, int32_t thread) {
     if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) + 1 == t->thread_count) {
         atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&t->next_task, 0, memory_order_relaxed);
+        atomic_store_explicit(&t->met.word, 0, memory_order_relaxed);
         signal_set(&t->generation, seen + 1);
     } else {
         signal_wait(&t->generation, seen, t->spins);
     }
+}
+
+void team_arrive(void *team) {
+    Team *t = team;
+    atomic_fetch_add(&t->met.word, 1);
+    signal_wake(&t->met);
+}
+
+void team_meet(void *team) {
+    Team *t = team;
+    unsigned there;
+    while ((there = atomic_load_explicit(&t->met.word, memory_order_acquire)) <
+           (unsigned)t->thread_count)
+        signal_wait(&t->met, there, t->spins);
 }
 
 static void *worker_main(void *arg) {

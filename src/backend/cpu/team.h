@@ -29,6 +29,11 @@ void team_barrier(
     void *team,
     int32_t thread); /* all threads meet; what was written before is seen by all after */
 
+/* A barrier in two halves, once between two barriers: this thread is there; wait until all are, and
+ * see what each wrote before. */
+void team_arrive(void *team);
+void team_meet(void *team);
+
 /* Processors that this process may use; at least 1. */
 int team_processors(void);
 

@@ -43,6 +43,33 @@ static void play_rounds(void *user, int32_t thread) {
     }
 }
 
+/* What each thread wrote before it arrived is there for all that have met. */
+static void play_meetings(void *user, int32_t thread) {
+    Rounds *g = user;
+    for (int round = 0; round < g->rounds; round++) {
+        g->value[thread] = round;
+        team_arrive(g->team);
+        team_meet(g->team);
+        for (int32_t other = 0; other < g->threads; other++)
+            if (g->value[other] != round)
+                atomic_fetch_add(&g->wrong, 1);
+        team_meet(g->team); /* again, at no cost */
+        team_barrier(g->team, thread);
+    }
+}
+
+static void team_meets_once_a_barrier(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 8; threads++) {
+        Rounds g = {.threads = threads, .rounds = ROUNDS};
+        assert_int_equal(team_create(threads, &g.team, NULL), LG_OK);
+        team_run(g.team, play_meetings, &g);
+        team_run(g.team, play_meetings, &g);
+        assert_int_equal(atomic_load(&g.wrong), 0);
+        team_destroy(g.team);
+    }
+}
+
 static void run_rounds(int threads, int rounds) {
     Rounds g = {.threads = threads, .rounds = rounds};
     assert_int_equal(team_create(threads, &g.team, NULL), LG_OK);
@@ -126,6 +153,7 @@ static void team_create_reports_a_failed_allocation(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(team_claims_each_task_once_and_orders_memory),
+        cmocka_unit_test(team_meets_once_a_barrier),
         cmocka_unit_test(team_larger_than_the_machine_does_not_crawl),
         cmocka_unit_test(team_runs_on_every_thread_after_idling),
         cmocka_unit_test(team_refuses_counts_it_cannot_have),
