@@ -17,7 +17,7 @@ typedef struct Launched {
     void *kernel;
     uint32_t grid[3], block[3], shared;
     bool dependent;
-    LgcMoe moe; /* the first bytes of what it was given */
+    LgcMoe moe; /* of a launch of experts: what it was given */
 } Launched;
 
 static Launched launched[64];
@@ -30,8 +30,7 @@ static int fake_launch(const CudaLaunchConfig *c, void *function, void **params,
     memcpy(l->grid, c->grid, sizeof l->grid);
     memcpy(l->block, c->block, sizeof l->block);
     l->dependent = c->attribute_count == 1 && c->attributes[0].id == CUDA_ATTRIBUTE_PROGRAMMATIC;
-    memcpy(&l->moe, params[0],
-           strcmp(l->kernel, "bf16_scaled_add") == 0 ? sizeof(LgcScaledAdd) : sizeof(LgcDense));
+    (void)params;
     return 0;
 }
 static int fake_launch_moe(const CudaLaunchConfig *c, void *function, void **params, void **extra) {
