@@ -6,6 +6,8 @@ set(LG_SHARED_DATA "${CMAKE_SOURCE_DIR}/../shared/data" CACHE PATH "The larger t
 
 set(LG_SMOLLM2 "${CMAKE_SOURCE_DIR}/build/models/SmolLM2-135M-Instruct.Q4_1.gguf" CACHE FILEPATH "The model of the demo, used where it is there")
 
+set(LG_TEST_CACHE "${CMAKE_SOURCE_DIR}/build/test-programs" CACHE PATH "Programs that tests compile, for all presets")
+
 foreach(folder ${LG_FOLDERS} kernels)
   file(GLOB tests CONFIGURE_DEPENDS tests/unit/${folder}/test_*.c)
   foreach(source ${tests})
