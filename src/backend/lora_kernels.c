@@ -43,3 +43,9 @@ LgStatus lora_kernels_resolve(LoraFind find, const void *registry, const char *b
     *out = found;
     return LG_OK;
 }
+
+LgStatus lora_missing(LgError *err, const char *launcher, const char *module, const char *kernel) {
+    return lg_fail(err, LG_DEVICE, 0,
+                   "%s: kernel %s of module %s is missing on this back end; nothing was launched",
+                   launcher, kernel, module);
+}

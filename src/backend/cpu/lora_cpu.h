@@ -4,7 +4,7 @@
 #define LG_CPU_LORA_CPU_H
 
 #include "backend/cpu/levels.h"
-#include "backend/lora_kernels.h"
+#include "backend/cpu/lora_launch.h"
 #include "ir/plan.h"
 #include "ir/step.h"
 #include "lang/lang.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "backend/cuda/shared_bytes.h"
-#include "backend/lora_walk.h"
 #include "base/float.h"
 
 #define THREADS 256 /* of a block; kernels/cuda/common/lora.cuh */

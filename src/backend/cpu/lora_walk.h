@@ -1,8 +1,8 @@
-/* How launchers of adapter products hand out their tasks. Internal to src/backend. */
-#ifndef LG_BACKEND_LORA_WALK_H
-#define LG_BACKEND_LORA_WALK_H
+/* How launchers of adapter products hand out their tasks. Internal to src/backend/cpu. */
+#ifndef LG_CPU_LORA_WALK_H
+#define LG_CPU_LORA_WALK_H
 
-#include "backend/lora_kernels.h"
+#include "backend/cpu/lora_launch.h"
 
 /* Tasks: a few rows each, so that what they share is read once and what they touch stays in the
  * cache; and a few tasks a thread, but none so small that handing it out costs more than itself.
@@ -13,14 +13,6 @@
 #define TASK_WORK_MIN ((int64_t)16384)
 #define TASK_WORK_MAX ((int64_t)65536)
 #define FOLD_WORK 8 /* what a result costs beside its ranks */
-
-/* LG_DEVICE: a launcher found a handle of 0. */
-static inline LgStatus lora_missing(LgError *err, const char *launcher, const char *module,
-                                    const char *kernel) {
-    return lg_fail(err, LG_DEVICE, 0,
-                   "%s: kernel %s of module %s is missing on this back end; nothing was launched",
-                   launcher, kernel, module);
-}
 
 /* Tasks in their one order: each thread walks over all of them and stops at those that it has
  * claimed. Dealt: at every thread_count-th, where numbers to claim are those of other tasks. */

@@ -2,7 +2,7 @@
  * result is, is the kernels' part. */
 #include <assert.h>
 
-#include "backend/lora_walk.h"
+#include "backend/cpu/lora_walk.h"
 
 /* What a thread rather does itself than meet the others for. */
 #define OWN_WORK ((int64_t)8192)

@@ -2,7 +2,7 @@
  * order, cut into which tasks; the kernels say what a row's result is. */
 #include <string.h>
 
-#include "backend/lora_walk.h"
+#include "backend/cpu/lora_walk.h"
 
 /* One call of one of the two forms. */
 typedef struct MoeLaunch {
