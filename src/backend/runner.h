@@ -20,7 +20,7 @@ typedef struct LaunchTime {
 } LaunchTime;
 
 typedef struct RunnerOps {
-    const char *backend; /* "cpu", "interp" */
+    const char *backend; /* "cpu", "cuda", "interp" */
     /* Storage for KV pages [0, pages): grows, keeps what is there. */
     LgStatus (*kv_reserve)(Runner *r, int32_t pages, LgError *err);
     /* logits: [samples, vocab] f32. One step at a time. */
@@ -46,7 +46,7 @@ struct Runner {
     int32_t rows_max;  /* rows that one step may have */
     int32_t vocab;     /* columns of the logits */
     double compile_s;  /* seconds spent compiling; 0 from the cache */
-    const char *level; /* "generic", "avx2", … */
+    const char *level; /* "generic", "avx2", …; "sm_90a" */
     const char *note;  /* what the user may want to know, such as a cache that cannot be written;
                           NULL: nothing */
 };
@@ -69,6 +69,7 @@ typedef struct RunnerOptions {
 } RunnerOptions;
 
 LgStatus runner_open_cpu(const RunnerOptions *o, Runner **out, LgError *err);
+LgStatus runner_open_cuda(const RunnerOptions *o, Runner **out, LgError *err);
 LgStatus runner_open_interp(const RunnerOptions *o, Runner **out, LgError *err);
 
 /* Compiles without running: writes the shared object (program_file path = out_path). The binding

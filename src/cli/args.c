@@ -22,7 +22,7 @@ static const CliOption options[] = {
     {"adapter", NULL, "NAME=DIR", "load a PEFT adapter under a name (repeatable)", OPTION_LIST, AT(adapter), NULL},
     {"use", NULL, "NAME[:SCALE]", "apply it to the sequence; repeated: together, in this order", OPTION_LIST, AT(use), NULL},
     {"system", NULL, "TEXT", "system message of the chat", OPTION_VALUE, AT(system), NULL},
-    {"backend", NULL, "NAME", "cpu (default) or interp, the reference interpreter", OPTION_VALUE, AT(backend), "cpu interp"},
+    {"backend", NULL, "NAME", "cpu (default), cuda, or interp, the reference interpreter", OPTION_VALUE, AT(backend), "cpu cuda interp"},
     {"program", NULL, "FILE", "a page FILE.lg, or a program FILE.so made by compile", OPTION_VALUE, AT(program), NULL},
     {"store", NULL, "TYPE", "bf16 (default), or f32: what stores that name no type keep", OPTION_VALUE, AT(store), "bf16 f32"},
     {"threads", NULL, "N", "threads (default: one for each core)", OPTION_VALUE, AT(threads), NULL},

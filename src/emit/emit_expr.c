@@ -40,7 +40,8 @@ void emit_layered(Emit *e, const double *values, const char *name, const char *t
         return;
     }
     int n = e->static_count++;
-    buf_printf(&e->statics, "static const %s %s_%d[%d] = {", type, name, n, layers);
+    buf_printf(&e->statics, "%sstatic const %s %s_%d[%d] = {", e->cuda ? "__device__ " : "", type,
+               name, n, layers);
     for (int l = 0; l < layers; l++) {
         buf_puts(&e->statics, l ? ", " : "");
         if (whole)

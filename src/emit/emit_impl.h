@@ -11,6 +11,7 @@
 typedef struct Emit {
     const Plan *plan;
     const LangProgram *p;
+    bool cuda; /* device code: a block a row, its threads share the loops */
     LgError *err;
     Buf *out;
     Buf statics; /* tables of per-layer numbers, in front of the functions */
@@ -66,6 +67,7 @@ typedef struct StmtEmit {
     int loop_count;
     int loops[LANG_RANK_MAX * 2]; /* indexes in loop order */
     bool loops_braced;            /* the innermost line of loops opened a brace */
+    const char *alone;            /* device code: condition of the one thread that stores; NULL */
     Hoisted hoists[EMIT_HOISTS_MAX];
     int hoist_count;
     const RowRef *refs;
@@ -111,12 +113,28 @@ void emit_number(double v, Buf *out);
 /* A number for each layer: "0.5f", or a table's element. */
 void emit_layered(Emit *e, const double *values, const char *name, const char *type, Buf *out);
 
+/* The page's own name, without folders (where a page lies must not change a program), fit for a C
+ * string; NULL where memory failed. */
+const char *emit_file_name(LgStr path, Arena *arena);
+/* Functions of all launches, each by `launch`, behind the tables that they need. */
+LgStatus emit_launches(Emit *e, LgStatus (*launch)(Emit *e, int launch));
+/* The comment in front of a launch's function: kernel, rule, lines. */
+void emit_launch_comment(Emit *e, int launch);
+/* Device code: whether a value lies as bf16 (else f32). */
+bool emit_held_bf16(const Emit *e, int tensor);
+void emit_hoists(StmtEmit *x, int level);
+bool emit_hoists_at(const StmtEmit *x, int level);
+uint64_t emit_dim_of(const StmtEmit *x, int var);
+int emit_open_shared_loops(StmtEmit *x); /* lines opened, each with a brace */
+
 /* Launches: one function each. */
 LgStatus emit_rows(Emit *e, int launch);
 LgStatus emit_matmul(Emit *e, int launch);
 LgStatus emit_attend(Emit *e, int launch);
 LgStatus emit_tile(Emit *e, int launch); /* the epilogue of a launch of products */
 LgStatus emit_experts(Emit *e, int launch);
+/* What the program does to a scaled score, as a function score_N over a run of scores. */
+LgStatus emit_score(Emit *e, const Stage *s, int launch);
 void emit_choice(RowsEmit *r, const Stage *stage); /* softmax, topk */
 int64_t emit_choice_floats(const Emit *e, const Stage *stage);
 bool emit_is_choice(const Emit *e, int tensor); /* its elements are indexes, stored as int32_t */

@@ -11,15 +11,21 @@ bool emit_rounds(const Emit *e, int tensor) {
     return t->dtype_written ? t->dtype == LANG_BF16 : !e->plan->store_f32;
 }
 
+/* What lies in the output's place is f32, as the output is. */
+bool emit_held_bf16(const Emit *e, int tensor) {
+    return emit_rounds(e, tensor) && plan_buffer(e->plan, tensor) &&
+           tensor != e->plan->before_output;
+}
+
 LgStatus emit_check_type(Emit *e, const LangStmt *s, int tensor) {
     const LangTensor *t = &e->p->tensors[tensor];
     if (emit_is_choice(e, tensor) || !t->dtype_written || t->dtype == LANG_F32 ||
         t->dtype == LANG_BF16)
         return LG_OK;
     return lang_refuse(e->p, s->line, 0, e->err,
-                       "cannot emit: programs of back end cpu store f32 and bf16. Give %.*s one of "
+                       "cannot emit: programs of back end %s store f32 and bf16. Give %.*s one of "
                        "these types.",
-                       LG_STR_ARG(t->name));
+                       e->plan->backend, LG_STR_ARG(t->name));
 }
 
 /* The dim of an input's rows; -1: the page has no such input. */
@@ -69,7 +75,15 @@ uint64_t emit_row_elems(const Emit *e, int tensor) {
 void emit_row_place(Emit *e, int tensor, const char *row, Buf *out) {
     const PlanBuffer *b = plan_buffer(e->plan, tensor);
     unsigned long long elems = (unsigned long long)emit_row_elems(e, tensor);
-    if (!b)
+    if (e->cuda && !b)
+        buf_printf(out, "lgc_out(step, %llu, %s)", elems, row);
+    else if (e->cuda)
+        buf_printf(out, "lgc_row<%s>(step, %llu, %llu, %s)",
+                   emit_is_choice(e, tensor)   ? "int"
+                   : emit_held_bf16(e, tensor) ? "bf16"
+                                               : "float",
+                   (unsigned long long)b->offset_row, elems, b->row_dim < 0 ? "0" : row);
+    else if (!b)
         buf_printf(out, "step->out + (int64_t)%s * %llu", row, elems);
     else
         buf_printf(out, "lgp_row(step, %llu, %llu, %s)", (unsigned long long)b->offset_row, elems,
@@ -83,7 +97,7 @@ const char *emit_layer_index(const Emit *e, const PlanWeight *w, Arena *arena) {
     return text ? text : "0";
 }
 
-void emit_launch_begin(Emit *e, int launch) {
+void emit_launch_comment(Emit *e, int launch) {
     const Launch *l = &e->plan->launches[launch];
     emit_line(e, "%s", "");
     emit_line(e, "/* Launch %d: %s, rule %s, %s.", launch, l->kernel, l->rule,
@@ -94,14 +108,19 @@ void emit_launch_begin(Emit *e, int launch) {
             emit_quote(e, " *   ", s->attend->softmax->line, s->attend->softmax->text, "");
         emit_quote(e, " *   ", s->stmt->line, s->stmt->text, "");
         if (s->attend)
-            emit_line(e, " * lgp_attend_task (above) computes both: scores and their softmax, then "
-                         "the sum over values.");
+            emit_line(e, " * %s computes both: scores and their softmax, then the sum over values.",
+                      e->cuda ? "lgc_attend (step_attend.cuh)" : "lgp_attend_task (above)");
         if (s->fold >= 0) {
             emit_quote(e, " *      ", 0, e->p->stmts[s->low].text, "");
             emit_quote(e, " *      ", 0, e->p->stmts[s->fold].text, "");
         }
     }
     emit_line(e, " */");
+}
+
+void emit_launch_begin(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    emit_launch_comment(e, launch);
     emit_line(e, "LGP_NOINLINE void launch_%d_%s(const LgpStep *step, int32_t thread%s) {", launch,
               l->name, l->in_layer ? ", int32_t layer" : "");
     e->indent++;
@@ -351,8 +370,7 @@ LgStatus emit_matmul(Emit *e, int launch) {
     return emit_launch_end(e, launch);
 }
 
-/* What the program does to a scaled score, as a function over a run of scores. */
-static LgStatus score_function(Emit *e, const Stage *s, int launch) {
+LgStatus emit_score(Emit *e, const Stage *s, int launch) {
     const StageAttend *a = s->attend;
     StmtEmit x = {.e = e,
                   .stage = s,
@@ -366,7 +384,8 @@ static LgStatus score_function(Emit *e, const Stage *s, int launch) {
     emit_expr(&x, a->score, &body);
     emit_line(e, "%s", "");
     emit_quote(e, "/* ", a->softmax->line, a->softmax->text, " */");
-    emit_line(e, "static void score_%d(float *scores, int32_t count) {", launch);
+    emit_line(e, "%s void score_%d(float *scores, int32_t count) {", e->cuda ? "LG_DEV" : "static",
+              launch);
     e->indent++;
     emit_code(e, a->softmax->line, "for (int32_t k = 0; k < count; k++)");
     emit_code(e, a->softmax->line, "    scores[k] = %s;", body.data);
@@ -432,7 +451,7 @@ LgStatus emit_attend(Emit *e, int launch) {
         return lang_refuse(e->p, s->stmt->line, 0, e->err,
                            "cannot emit: attention goes by the inputs slot and pos. Name them so.");
     if (a->score)
-        LG_TRY(score_function(e, s, launch));
+        LG_TRY(emit_score(e, s, launch));
     emit_launch_begin(e, launch);
     attend_fields(e, s, launch);
     emit_line(e, "part.rows = %s;", emit_rows_text(e, l));

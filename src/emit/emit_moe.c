@@ -14,7 +14,7 @@ static uint64_t extent(const Emit *e, const LangStmt *s, int var) {
 }
 
 int64_t emit_choice_floats(const Emit *e, const Stage *stage) {
-    if (stage->op != STAGE_TOPK)
+    if (stage->op != STAGE_TOPK && !(e->cuda && stage->op == STAGE_SOFTMAX))
         return 0;
     return (int64_t)((extent(e, stage->stmt, stage->stmt->rhs->vars[0]) + 15) / 16 * 16);
 }
@@ -38,6 +38,28 @@ static void emit_round_run(StmtEmit *x, int tensor, const char *at, uint64_t cou
     emit_code(x->e, x->s->line, "    (%s)[at] = lgp_round_bf16((%s)[at]);", at, at);
 }
 
+/* Device code: one thread chooses, in memory of the block. */
+static void emit_shared_choice(RowsEmit *r, StmtEmit *x, const char *over, unsigned long long n,
+                               const char *value, const char *first) {
+    const LangStmt *s = x->s;
+    Buf second;
+    buf_init(&second);
+    emit_code(x->e, s->line, "LGP_FOR(%s, %llu) choice[%s] = %s;", over, n, over, value);
+    if (x->stage->op == STAGE_TOPK) {
+        unsigned long long k = (unsigned long long)match_stride(
+            x->e->p, &x->e->p->tensors[s->targets[0].tensor], s->targets[0].index_count - 1);
+        emit_target(r, x, 1, &second);
+        emit_code(x->e, s->line, "lgp_topk(choice, %llu, %llu, %s, %s);", n, k, first, second.data);
+        emit_round_run(x, s->targets[1].tensor, second.data, k);
+    } else {
+        const char *round = emit_rounds(x->e, s->targets[0].tensor) ? "lgp_round_bf16" : "";
+        emit_code(x->e, s->line, "lgp_softmax(choice, %llu);", n);
+        emit_code(x->e, s->line, "for (int32_t at = 0; at < %llu; at++)", n);
+        emit_code(x->e, s->line, "    (%s)[at] = %s(choice[at]);", first, round);
+    }
+    emit_done(x->e, &second);
+}
+
 /* The values that the last index runs over, then the choice. */
 static void emit_choice_body(RowsEmit *r, StmtEmit *x) {
     const LangStmt *s = x->s;
@@ -51,7 +73,9 @@ static void emit_choice_body(RowsEmit *r, StmtEmit *x) {
     buf_init(&second);
     emit_expr(x, reduce->a, &value);
     emit_target(r, x, 0, &first);
-    if (topk) {
+    if (x->e->cuda) {
+        emit_shared_choice(r, x, over, n, value.data, first.data);
+    } else if (topk) {
         emit_target(r, x, 1, &second);
         unsigned long long k = (unsigned long long)match_stride(
             x->e->p, &x->e->p->tensors[s->targets[0].tensor], s->targets[0].index_count - 1);
@@ -99,6 +123,8 @@ void emit_choice(RowsEmit *r, const Stage *stage) {
     emit_quote(e, "/* ", x.s->line, x.s->text, " */");
     emit_line(e, "{");
     e->indent++;
+    if (e->cuda)
+        emit_line(e, "if (threadIdx.x == 0)");
     for (int k = 1; k + 1 < t->index_count && x.status == LG_OK; k++)
         if (t->indexes[k].kind == LANG_INDEX_VAR)
             emit_code(e, x.s->line, "LGP_FOR(%s, %llu)", emit_var_name(e, x.s, t->indexes[k].var),
@@ -113,6 +139,8 @@ void emit_choice(RowsEmit *r, const Stage *stage) {
     }
     e->indent--;
     emit_line(e, "}");
+    if (e->cuda)
+        emit_line(e, "__syncthreads();");
     if (x.status != LG_OK)
         r->status = x.status;
 }

@@ -125,6 +125,8 @@ void emit_declare_rows(RowsEmit *r) {
         const RowRef *ref = &r->refs[k];
         if (e->p->tensors[ref->tensor].kind == LANG_PARAM && !ref->table)
             continue;
+        if (ref->table && e->cuda)
+            continue; /* read where it lies */
         if (ref->table) {
             emit_line(e, "float *const %s = scratch + %lld;", ref->name,
                       (long long)ref->scratch_at);
@@ -144,7 +146,9 @@ void emit_declare_rows(RowsEmit *r) {
             buf_puts(&row, "row");
         }
         emit_row_place(e, ref->tensor, row.data, &place);
-        if (emit_is_choice(e, ref->tensor))
+        if (e->cuda)
+            emit_line(e, "auto const %s = %s;", ref->name, place.data);
+        else if (emit_is_choice(e, ref->tensor))
             emit_line(e, "int32_t *%sconst %s = (int32_t *)(void *)(%s);",
                       alone(r, k) ? "restrict " : "", ref->name, place.data);
         else

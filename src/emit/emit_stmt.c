@@ -87,18 +87,21 @@ static bool flat_node(void *user, const LangExpr *e) {
     return true;
 }
 
-static uint64_t dim_of(const StmtEmit *x, int var) {
+uint64_t emit_dim_of(const StmtEmit *x, int var) {
     return x->e->p->dims[x->s->vars[var].dim].size;
 }
 
-static const char *reduce_macro(LangRed red) {
+/* level: loops that are open; below one, a whole block shares a reduction of device code, else a
+ * warp. */
+static const char *reduce_macro(const StmtEmit *x, LangRed red, int level) {
+    bool warp = x->e->cuda && level > 0;
     switch (red) {
     case LANG_RED_SUM:
-        return "LGP_SUM";
+        return warp ? "LGP_WARP_SUM" : "LGP_SUM";
     case LANG_RED_MEAN:
-        return "LGP_MEAN";
+        return warp ? "LGP_WARP_MEAN" : "LGP_MEAN";
     case LANG_RED_MAX:
-        return "LGP_MAX";
+        return warp ? "LGP_WARP_MAX" : "LGP_MAX";
     default:
         return NULL;
     }
@@ -115,9 +118,9 @@ static void nested_reduce(StmtEmit *x, const LangExpr *r, const char *name) {
     for (int k = 0; k < r->var_count; k++) {
         const char *v = emit_var_name(e, x->s, r->vars[k]);
         emit_code(e, x->s->line, "for (int32_t %s = 0; %s < %llu; %s++)", v, v,
-                  (unsigned long long)dim_of(x, r->vars[k]), v);
+                  (unsigned long long)emit_dim_of(x, r->vars[k]), v);
         e->indent++;
-        count *= dim_of(x, r->vars[k]);
+        count *= emit_dim_of(x, r->vars[k]);
     }
     if (r->red == LANG_RED_MAX)
         emit_code(e, x->s->line, "%s = lgp_max(%s, %s);", name, name, body.data);
@@ -129,10 +132,10 @@ static void nested_reduce(StmtEmit *x, const LangExpr *r, const char *name) {
     emit_done(e, &body);
 }
 
-static void emit_reduce(StmtEmit *x, const LangExpr *r, const char *name) {
-    const char *macro = reduce_macro(r->red);
+static void emit_reduce(StmtEmit *x, const LangExpr *r, const char *name, int level) {
+    const char *macro = reduce_macro(x, r->red, level);
     if (!macro) {
-        emit_refuse(x, r, "missing kernel for this reduction on back end cpu.");
+        emit_refuse(x, r, "missing kernel for this reduction on this back end.");
         return;
     }
     Flat f = {x, r, true};
@@ -147,7 +150,7 @@ static void emit_reduce(StmtEmit *x, const LangExpr *r, const char *name) {
     buf_init(&index);
     buf_init(&body);
     for (int k = 0; k < r->var_count; k++) {
-        count *= dim_of(x, r->vars[k]);
+        count *= emit_dim_of(x, r->vars[k]);
         buf_printf(&index, "%s%s", k ? "_" : "", emit_var_name(x->e, x->s, r->vars[k]));
     }
     for (int k = 0; k < r->var_count && r->var_count > 1; k++)
@@ -161,7 +164,7 @@ static void emit_reduce(StmtEmit *x, const LangExpr *r, const char *name) {
     emit_done(x->e, &body);
 }
 
-static void emit_hoists(StmtEmit *x, int level) {
+void emit_hoists(StmtEmit *x, int level) {
     static const char *const red_names[] = {
 #define RED_NAME(id, name) #name,
         LANG_RED_MAP(RED_NAME)
@@ -179,7 +182,7 @@ static void emit_hoists(StmtEmit *x, int level) {
             return;
         }
         if (reduce) {
-            emit_reduce(x, h->e, name);
+            emit_reduce(x, h->e, name, level);
         } else {
             Buf text;
             buf_init(&text);
@@ -202,7 +205,10 @@ static void expand_tables(RowsEmit *r, StmtEmit *x) {
         buf_init(&index);
         emit_index(x, ref->row, &index);
         const char *at = emit_layer_index(r->e, w, r->e->arena);
-        if (r->l->row_dim < 0)
+        if (r->e->cuda)
+            emit_code(r->e, x->s->line, "const TableRow %s = lgc_lookup(step, %s, %s);", ref->name,
+                      at, index.data);
+        else if (r->l->row_dim < 0)
             emit_code(r->e, x->s->line, "lgp_table_row(&step->weights[%s], %s, %s);", at,
                       index.data, ref->name);
         else
@@ -300,7 +306,7 @@ static void find_loops(StmtEmit *x) {
     }
 }
 
-static bool hoists_at(const StmtEmit *x, int level) {
+bool emit_hoists_at(const StmtEmit *x, int level) {
     for (int h = 0; h < x->hoist_count; h++)
         if (x->hoists[h].level == level)
             return true;
@@ -319,9 +325,9 @@ static int open_loops(StmtEmit *x) {
         do {
             buf_printf(&text, "%sLGP_FOR(%s, %llu)", text.len ? " " : "",
                        emit_var_name(e, x->s, x->loops[k]),
-                       (unsigned long long)dim_of(x, x->loops[k]));
+                       (unsigned long long)emit_dim_of(x, x->loops[k]));
             k++;
-            braces = hoists_at(x, k);
+            braces = emit_hoists_at(x, k);
         } while (k < x->loop_count && !braces);
         emit_code(e, x->s->line, "%s%s", text.data, braces ? " {" : "");
         emit_done(e, &text);
@@ -357,7 +363,7 @@ void emit_stmt(RowsEmit *r, const Stage *stage) {
     if (state)
         open_state(&x);
     emit_hoists(&x, 0);
-    int open = open_loops(&x);
+    int open = e->cuda ? emit_open_shared_loops(&x) : open_loops(&x);
     Buf value;
     buf_init(&value);
     emit_expr(&x, x.s->rhs, &value);
@@ -368,12 +374,14 @@ void emit_stmt(RowsEmit *r, const Stage *stage) {
     emit_done(e, &value);
     for (int k = 0; k < open; k++) {
         e->indent--;
-        if (k > 0 || x.loops_braced)
+        if (e->cuda || k > 0 || x.loops_braced)
             emit_line(e, "}");
     }
     e->indent--;
     emit_own(e);
     emit_line(e, "}");
+    if (e->cuda)
+        emit_line(e, "__syncthreads();");
     if (x.status != LG_OK)
         r->status = x.status;
 }
@@ -397,7 +405,8 @@ void emit_tile_stmt(RowsEmit *r, const Stage *stage) {
     emit_expr(&x, x.s->rhs, &value);
     emit_quote(e, "/* ", x.s->line, x.s->text, " */");
     emit_code(e, x.s->line,
-              "for (int32_t column = tile.column; column < tile.column_end; column++)");
+              e->cuda ? "for (int32_t column = first; column < columns; column += apart)"
+                      : "for (int32_t column = tile.column; column < tile.column_end; column++)");
     e->indent++;
     if (x.status == LG_OK)
         store_value(r, &x, value.data);

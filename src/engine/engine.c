@@ -26,13 +26,19 @@ static LgStatus open_runner(Engine *e, const LgEngineOptions *o, LgError *err) {
     const char *backend = o->backend ? o->backend : "cpu";
     if (strcmp(backend, "cpu") == 0)
         return runner_open_cpu(&r, &e->runner, err);
+    if (strcmp(backend, "cuda") == 0 && (o->level || o->compiler || compiled))
+        return lg_fail(err, LG_BAD_INPUT, 0,
+                       "the back end cuda compiles for the device that is there: it takes no "
+                       "level, compiler or .so program");
+    if (strcmp(backend, "cuda") == 0)
+        return runner_open_cuda(&r, &e->runner, err);
     if (strcmp(backend, "interp") == 0 && (o->level || o->compiler || o->require_cache))
         return lg_fail(err, LG_BAD_INPUT, 0,
                        "the back end interp compiles nothing: it takes no level, compiler or "
                        "require_cache");
     if (strcmp(backend, "interp") == 0)
         return runner_open_interp(&r, &e->runner, err);
-    return lg_fail(err, LG_BAD_INPUT, 0, "no back end is named \"%s\"; there are cpu and interp",
+    return lg_fail(err, LG_BAD_INPUT, 0, "no back end is named \"%s\"; there are cpu, cuda and interp",
                    backend);
 }
 

@@ -152,9 +152,9 @@ static bool epilogue(const Fuse *f, const Draft *a, const Draft *b) {
 }
 
 static const FuseRule rules[] = {
-    {"siblings", 20, 1, "cpu interp ", NUMERICS_EXACT, false, siblings},
-    {"epilogue", 15, 1, "cpu ", NUMERICS_EXACT, true, epilogue},
-    {"row-chain", 10, 1, "cpu interp ", NUMERICS_EXACT, true, row_chain},
+    {"siblings", 20, 1, "cpu cuda interp ", NUMERICS_EXACT, false, siblings},
+    {"epilogue", 15, 1, "cpu cuda ", NUMERICS_EXACT, true, epilogue},
+    {"row-chain", 10, 1, "cpu cuda interp ", NUMERICS_EXACT, true, row_chain},
 };
 
 static bool for_backend(const FuseRule *r, const char *backend) {

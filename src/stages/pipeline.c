@@ -31,6 +31,16 @@ static const BackendStages backend_stages[] = {
       [STAGE_SCATTER] = true,
       [STAGE_ATTEND] = true},
      true},
+    {"cuda",
+     {[STAGE_GATHER] = true,
+      [STAGE_MAP] = true,
+      [STAGE_REDUCE] = true,
+      [STAGE_MATMUL] = true,
+      [STAGE_SOFTMAX] = true,
+      [STAGE_TOPK] = true,
+      [STAGE_SCATTER] = true,
+      [STAGE_ATTEND] = true},
+     true},
 };
 
 LgStatus pass_check_kernels(Pass *pass) {
@@ -39,7 +49,7 @@ LgStatus pass_check_kernels(Pass *pass) {
         if (!strcmp(backend_stages[k].backend, pass->o->backend))
             b = &backend_stages[k];
     if (!b)
-        return lg_fail(pass->err, LG_BAD_INPUT, 0, "no back end %s; there are cpu and interp",
+        return lg_fail(pass->err, LG_BAD_INPUT, 0, "no back end %s; there are cpu, cuda and interp",
                        pass->o->backend);
     for (int k = 0; k < pass->stage_count; k++) {
         const Stage *s = &pass->stages[k];

@@ -259,6 +259,17 @@ LgStatus cuda_registry_require(CudaRegistry *r, const char *module, const char *
     return LG_OK;
 }
 
+LgStatus cuda_registry_program(CudaRegistry *r, const char *name, const char *text, void **module,
+                               bool *cached, LgError *err) {
+    const CudaSource source = {
+        .folder = "program", .stem = name, .module = name, .kernels = "", .text = text};
+    Module m = {.source = &source};
+    LG_TRY(load_module(r, &m, err));
+    *module = m.module;
+    *cached = m.cached;
+    return LG_OK;
+}
+
 const char *cuda_registry_log(const CudaRegistry *r) {
     return r->log.data;
 }

@@ -61,6 +61,10 @@ LgStatus cuda_registry_require(CudaRegistry *r, const char *module, const char *
                                LgError *err);
 const char *cuda_registry_log(const CudaRegistry *r);
 
+/* The module of an emitted program, compiled or from the cache; the caller unloads it. */
+LgStatus cuda_registry_program(CudaRegistry *r, const char *name, const char *text, void **module,
+                               bool *cached, LgError *err);
+
 /* Fills the adapters' table; its log joins the registry's. Errors: LG_DEVICE: adapters cannot be
  * installed here, naming module and kernel. */
 LgStatus cuda_lora_kernels(CudaRegistry *r, LoraKernels *out, LgError *err);
