@@ -1,7 +1,14 @@
 # The checks of device code: cuda_check runs on a GPU (scripts/test-gpu); without one it says so and is skipped.
 file(GLOB lg_cuda_checks CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/*.c)
+list(FILTER lg_cuda_checks EXCLUDE REGEX "/values.c$")
 add_executable(cuda_check ${lg_cuda_checks})
 target_link_libraries(cuda_check PRIVATE lg_backend)
 target_include_directories(cuda_check PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/tests/cuda)
 add_test(NAME cuda.check COMMAND cuda_check WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 set_tests_properties(cuda.check PROPERTIES LABELS "cuda" SKIP_RETURN_CODE 77 TIMEOUT 600)
+
+# Compiled programs: value by value against the CPU's (scripts/test-gpu).
+add_executable(cuda_values tests/cuda/values.c tests/e2e/golden.c)
+target_link_libraries(cuda_values PRIVATE lg_lora m)
+target_include_directories(cuda_values PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(cuda_values PRIVATE LG_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")

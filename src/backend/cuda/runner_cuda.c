@@ -1,6 +1,7 @@
 /* The CUDA runner: a plan, its compiled program, weights, values, KV pages and adapters on one
  * device. A step is copied up, its launches are replayed as a graph, its logits are copied down. */
-#include <stdio.h>
+#include "backend/cuda/runner_cuda.h"
+
 #include <string.h>
 
 #include "backend/cpu/batch.h"
@@ -17,7 +18,7 @@
 
 #define ROWS_MAX_DEFAULT 512
 #define ROWS_MAX_LIMIT 65536
-#define GRAPHS_KEPT 64
+#define GRAPHS_KEPT 64 /* shapes of steps */
 
 /* The launches of one shape of steps. */
 typedef struct StepGraph {
@@ -51,8 +52,9 @@ typedef struct CudaRunner {
     StepGraph graphs[GRAPHS_KEPT];
     int graph_count, graph_next;
     bool graphs_off;
-    bool store_f32;
-    char note[400];
+    CudaTrace trace;
+    void *trace_user;
+    unsigned char *seen; /* the values' memory on the host, for the trace */
 } CudaRunner;
 
 static const CudaDriver *driver(const CudaRunner *c) {
@@ -168,12 +170,30 @@ static LgStatus launch_one(CudaRunner *c, int launch, bool tile, int layer, int 
     return LG_OK;
 }
 
+static size_t values_bytes(const CudaRunner *c) {
+    return (size_t)(c->plan->arena_row_bytes * (uint64_t)c->base.rows_max);
+}
+
+static LgStatus show(CudaRunner *c, int launch, int layer, LgError *err) {
+    if (!c->trace)
+        return LG_OK;
+    if (!c->seen)
+        c->seen = lg_alloc_aligned(values_bytes(c));
+    if (!c->seen)
+        return lg_fail_memory(err);
+    CUDA_TRY(driver(c), copy_down(c->seen, c->values, values_bytes(c), c->stream), "a trace", err);
+    CUDA_TRY(driver(c), stream_wait(c->stream), c->plan->launches[launch].name, err);
+    c->trace(c->trace_user, launch, layer, c->seen);
+    return LG_OK;
+}
+
 static LgStatus launch_layer(CudaRunner *c, int launch, int layer, const StepGraph *g,
                              LgError *err) {
     LG_TRY(launch_one(c, launch, false, layer, g->bucket, g->samples, err));
     if (g->adapted)
         LG_TRY(cuda_adapters_apply(c->adapters, launch, layer, g->bucket, err));
-    return launch_one(c, launch, true, layer, g->bucket, g->samples, err);
+    LG_TRY(launch_one(c, launch, true, layer, g->bucket, g->samples, err));
+    return show(c, launch, layer, err);
 }
 
 static LgStatus launch_all(CudaRunner *c, const StepGraph *g, LgError *err) {
@@ -205,7 +225,7 @@ static LgStatus run_launches(CudaRunner *c, int bucket, int samples, bool adapte
                             .samples = samples,
                             .adapted = adapted,
                             .generation = adapted ? cuda_adapters_generation(c->adapters) : 0};
-    if (c->graphs_off)
+    if (c->graphs_off || c->trace)
         return launch_all(c, &want, err);
     StepGraph *g = NULL;
     for (int i = 0; i < c->graph_count && !g; i++)
@@ -315,8 +335,23 @@ static void cuda_close(Runner *r) {
     batch_clear(&c->batch);
     lg_free(c->kv.pages);
     lg_free(c->chunks);
+    lg_free_aligned(c->seen);
     arena_clear(&c->arena);
     lg_free(c);
+}
+
+void runner_cuda_trace(Runner *r, CudaTrace trace, void *user) {
+    CudaRunner *c = (CudaRunner *)r;
+    c->trace = trace;
+    c->trace_user = user;
+}
+
+void runner_cuda_graphs(Runner *r, bool on) {
+    ((CudaRunner *)r)->graphs_off = !on;
+}
+
+const Plan *runner_cuda_plan(const Runner *r) {
+    return ((const CudaRunner *)r)->plan;
 }
 
 static const RunnerOps cuda_ops = {.backend = "cuda",
