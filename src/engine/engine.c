@@ -38,8 +38,8 @@ static LgStatus open_runner(Engine *e, const LgEngineOptions *o, LgError *err) {
                        "require_cache");
     if (strcmp(backend, "interp") == 0)
         return runner_open_interp(&r, &e->runner, err);
-    return lg_fail(err, LG_BAD_INPUT, 0, "no back end is named \"%s\"; there are cpu, cuda and interp",
-                   backend);
+    return lg_fail(err, LG_BAD_INPUT, 0,
+                   "no back end is named \"%s\"; there are cpu, cuda and interp", backend);
 }
 
 static LgStatus make_buffers(Engine *e, LgError *err) {

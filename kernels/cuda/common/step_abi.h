@@ -13,9 +13,9 @@
 #define LGC_TO(type) LgcPtr
 #endif
 
-#define LGC_PAGE 64          /* positions of a KV page */
-#define LGC_ROW_THREADS 256  /* of a block of a launch over rows */
-#define LGC_TILE_OUTPUTS 16  /* of a block of a product, by 16 rows */
+#define LGC_PAGE 64         /* positions of a KV page */
+#define LGC_ROW_THREADS 256 /* of a block of a launch over rows */
+#define LGC_TILE_OUTPUTS 16 /* of a block of a product, by 16 rows */
 #define LGC_ATTEND_THREADS 128
 #define LGC_PRODUCT_THREADS 256
 

@@ -1,6 +1,7 @@
-/* Compiled CUDA programs without a device: every shipped page, with and without fusion, in bf16 and
- * f32, gives a file that NVRTC compiles, with a kernel for each launch under the name that the host
- * looks for; the file is the same every time and cites the page. */
+/* cuda_programs [long]: compiled CUDA programs without a device. Every shipped page gives a file
+ * that NVRTC compiles (long: for each target, else one), with a kernel for each launch under the
+ * name that the host looks for; with and without fusion, in bf16 and f32; the file is the same
+ * every time and cites the page. */
 #include "tests/unit/stages/fixture.h"
 
 #include <dirent.h>
@@ -9,6 +10,8 @@
 #include "backend/cuda/modules.h"
 #include "emit/emit_cuda.h"
 #include "ir/stage.h"
+
+static bool all_targets;
 
 static const struct {
     const char *config, *page;
@@ -81,11 +84,6 @@ static void compiles(const Nvrtc *n, const Page *p, const char *arch) {
                                .kernels = "",
                                .text = text.data};
     buf_init(&cubin);
-    if (getenv("LG_KEEP")) {
-        char path[400];
-        snprintf(path, sizeof path, "%s/%s.cu", getenv("LG_KEEP"), source.stem);
-        file_write_atomic(path, text.data, text.len, &err);
-    }
     if (cuda_source_compile(n, &source, arch, &cubin, &err) != LG_OK)
         fail_msg("%s", err.message);
     check_kernels(p->plan, &cubin);
@@ -111,10 +109,9 @@ static void every_model_compiles(void **state) {
     for (size_t m = 0; m < MODELS; m++) {
         Page p;
         plan_model(&p, m, &bf16);
-        /* one page after the other for each further target: all of them for the first */
-        compiles(n, &p, targets[0]);
-        if (m)
-            compiles(n, &p, targets[1 + m % 3]);
+        for (size_t t = 0; t < 4; t++)
+            if (all_targets || t == m % 4)
+                compiles(n, &p, targets[t]);
         page_clear(&p);
     }
     nvrtc_close(n);
@@ -126,7 +123,7 @@ static void plain_and_f32_programs_compile(void **state) {
     static const PlanOptions f32 = {.backend = "cuda", .store_f32 = true},
                              plain = {.backend = "cuda", .no_fuse = true, .keep_values = true};
     Page p;
-    for (size_t m = 1; m < 4; m++) {
+    for (size_t m = all_targets ? 0 : 2; m < (all_targets ? MODELS : 3); m++) {
         plan_model(&p, m, &f32);
         compiles(n, &p, "sm_90a");
         page_clear(&p);
@@ -158,7 +155,8 @@ static void the_text_is_the_same_every_time_and_cites_the_page(void **state) {
     page_clear(&p);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    all_targets = argc > 1 && strcmp(argv[1], "long") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_text_is_the_same_every_time_and_cites_the_page),
         cmocka_unit_test(every_model_compiles),
