@@ -221,4 +221,6 @@ def main():
     print(f"written: {os.path.relpath(path, a.root)}")
 
 
-main()
+if __name__ == "__main__":
+    main()
+

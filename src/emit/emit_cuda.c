@@ -81,13 +81,14 @@ int emit_open_shared_loops(StmtEmit *x) {
 
 /* ---- launches ---- */
 
-static void kernel_begin(Emit *e, int launch, const char *prefix, int threads) {
+static void kernel_begin(Emit *e, int launch, const char *prefix, int threads, bool wait) {
     const Launch *l = &e->plan->launches[launch];
     emit_line(e, "LG_KERNEL(%d) %s_%d_%s(const LgcStep *step, int layer) {", threads, prefix,
               launch, l->name);
     e->indent++;
     emit_line(e, "lg_let_next();");
-    emit_line(e, "lg_wait_before();");
+    if (wait)
+        emit_line(e, "lg_wait_before();");
 }
 
 static void kernel_end(Emit *e) {
@@ -103,7 +104,7 @@ static LgStatus cuda_rows(Emit *e, int launch) {
         r.status = emit_check_type(e, l->stages[k]->stmt, l->stages[k]->stmt->targets[0].tensor);
     LG_TRY(r.status);
     emit_launch_comment(e, launch);
-    kernel_begin(e, launch, "launch", LGC_ROW_THREADS);
+    kernel_begin(e, launch, "launch", LGC_ROW_THREADS, true);
     if (r.choice)
         emit_line(e, "__shared__ float choice[%lld];", (long long)r.choice);
     emit_line(e, "const int32_t row = blockIdx.x;");
@@ -117,36 +118,49 @@ static LgStatus cuda_rows(Emit *e, int launch) {
     return r.status;
 }
 
-/* What is done to the products' results, element by element; adapters have acted in between. */
-static LgStatus cuda_tile(Emit *e, int launch) {
-    const Launch *l = &e->plan->launches[launch];
+/* Statements of an epilogue over columns first, first + apart, … of one row. */
+static LgStatus tile_statements(Emit *e, const Launch *l) {
     RowsEmit r = {.e = e, .l = l, .status = LG_OK};
     emit_collect_refs(&r, l->epilogue, l->stage_count);
     for (int k = l->epilogue; k < l->stage_count && r.status == LG_OK; k++)
         r.status = emit_check_type(e, l->stages[k]->stmt, l->stages[k]->stmt->targets[0].tensor);
     LG_TRY(r.status);
-    emit_line(e, "%s", "");
-    emit_line(e, "/* What is done to the products of launch %d. */", launch);
-    kernel_begin(e, launch, "tile", LGC_ROW_THREADS);
-    emit_line(e, "const int32_t row = blockIdx.x, columns = %llu;",
-              (unsigned long long)emit_row_elems(e, l->stages[0]->stmt->targets[0].tensor));
-    emit_line(e, "const int32_t first = blockIdx.y * blockDim.x + threadIdx.x, apart = gridDim.y * "
-                 "blockDim.x;");
     emit_line(e, "if (row >= %s)", emit_rows_text(e, l));
     emit_line(e, "    return;");
     emit_declare_weights(&r);
     emit_declare_rows(&r);
     for (int k = l->epilogue; k < l->stage_count && r.status == LG_OK; k++)
         emit_tile_stmt(&r, l->stages[k]);
-    kernel_end(e);
     return r.status;
+}
+
+static unsigned long long result_columns(const Emit *e, const Launch *l) {
+    return (unsigned long long)emit_row_elems(e, l->stages[0]->stmt->targets[0].tensor);
+}
+
+/* What is done to the products' results, element by element; adapters have acted in between. */
+static LgStatus cuda_tile(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    emit_line(e, "%s", "");
+    emit_line(e, "/* What is done to the products of launch %d, behind adapters. */", launch);
+    kernel_begin(e, launch, "tile", LGC_ROW_THREADS, true);
+    emit_line(e, "const int32_t row = blockIdx.x, columns = %llu;", result_columns(e, l));
+    emit_line(e, "const int32_t first = blockIdx.y * blockDim.x + threadIdx.x, apart = gridDim.y * "
+                 "blockDim.x;");
+    LgStatus status = tile_statements(e, l);
+    kernel_end(e);
+    return status;
 }
 
 static const char *row_type(const Emit *e, int tensor) {
     return emit_held_bf16(e, tensor) ? "Bf16Row" : "float *";
 }
 
-static void product(Emit *e, const Launch *l, const Stage *s) {
+static const char *weight_index(Emit *e, const Stage *s) {
+    return emit_layer_index(e, plan_weight(e->plan, s->matmul->w, WEIGHT_MATRIX), e->arena);
+}
+
+static void product(Emit *e, const Launch *l, const Stage *s, const char *call) {
     const StageMatmul *m = s->matmul;
     int line = s->stmt->line, target = s->stmt->targets[0].tensor;
     const unsigned long long slots = (unsigned long long)m->slots;
@@ -166,17 +180,63 @@ static void product(Emit *e, const Launch *l, const Stage *s) {
     emit_code(e, line,
               "const Product<%s, %s> p = {&step->weights[%s], %s, %llu, %s, %llu, %s, %s, "
               "%llu, %s * %llu, %d};",
-              row_type(e, m->x), row_type(e, target),
-              emit_layer_index(e, plan_weight(e->plan, m->w, WEIGHT_MATRIX), e->arena), x.data,
+              row_type(e, m->x), row_type(e, target), weight_index(e, s), x.data,
               (unsigned long long)(emit_row_elems(e, m->x) / (m->slots / m->share)), y.data,
               (unsigned long long)(emit_row_elems(e, target) / m->slots), bias ? bias : "nullptr",
               m->expert >= 0 ? choice.data : "nullptr", (unsigned long long)m->share,
               emit_rows_text(e, l), slots, emit_rounds(e, target) ? 1 : 0);
-    emit_code(e, line, "lgc_product(p, block, parts);");
+    emit_code(e, line, "%s", call);
     emit_own(e);
     emit_done(e, &x);
     emit_done(e, &y);
     emit_done(e, &choice);
+}
+
+/* A block has the same tile of all products, and then what is done to it. */
+static LgStatus cuda_fused(Emit *e, int launch) {
+    const Launch *l = &e->plan->launches[launch];
+    emit_line(e, "%s", "");
+    emit_line(e, "/* Launch %d in one kernel: where no row has an adapter. */", launch);
+    kernel_begin(e, launch, "fused", LGC_PRODUCT_THREADS, false);
+    emit_line(e, "__shared__ Parts parts;");
+    emit_line(e, "const int32_t block = blockIdx.x;");
+    for (int k = 0; k < l->epilogue; k++)
+        emit_line(e, "lgc_ahead(&step->weights[%s], block);", weight_index(e, l->stages[k]));
+    emit_line(e, "lg_wait_before();");
+    for (int k = 0; k < l->epilogue; k++) {
+        emit_line(e, "{");
+        e->indent++;
+        product(e, l, l->stages[k], "lgc_product(p, block, parts);");
+        e->indent--;
+        emit_line(e, "}");
+    }
+    emit_line(e, "__syncthreads();");
+    emit_line(e, "const int32_t row = blockIdx.y * 16 + threadIdx.x / 16, apart = %d;",
+              LGC_TILE_OUTPUTS);
+    emit_line(e, "const int32_t first = block * %d + threadIdx.x %% 16;", LGC_TILE_OUTPUTS);
+    emit_line(e, "const int32_t columns = block * %d + %d < %llu ? block * %d + %d : %llu;",
+              LGC_TILE_OUTPUTS, LGC_TILE_OUTPUTS, result_columns(e, l), LGC_TILE_OUTPUTS,
+              LGC_TILE_OUTPUTS, result_columns(e, l));
+    LgStatus status = tile_statements(e, l);
+    kernel_end(e);
+    return status;
+}
+
+/* Blocks of products one after another, each of `outputs` outputs. */
+static void product_blocks(Emit *e, const Launch *l, int outputs, const char *call) {
+    emit_line(e, "int32_t block = blockIdx.x;");
+    for (int k = 0; k < l->epilogue; k++) {
+        int blocks = ((int)l->stages[k]->matmul->n + outputs - 1) / outputs;
+        emit_line(e, "if (block >= 0 && block < %d) {", blocks);
+        e->indent++;
+        if (outputs == LGC_TILE_OUTPUTS && l->stages[k]->matmul->expert < 0)
+            emit_line(e, "lgc_ahead(&step->weights[%s], block);", weight_index(e, l->stages[k]));
+        emit_line(e, "lg_wait_before();");
+        product(e, l, l->stages[k], call);
+        e->indent--;
+        emit_line(e, "}");
+        emit_line(e, "block -= %d;", blocks);
+    }
 }
 
 static LgStatus cuda_matmul(Emit *e, int launch) {
@@ -184,20 +244,21 @@ static LgStatus cuda_matmul(Emit *e, int launch) {
     for (int k = 0; k < l->epilogue; k++)
         LG_TRY(emit_check_type(e, l->stages[k]->stmt, l->stages[k]->stmt->targets[0].tensor));
     emit_launch_comment(e, launch);
-    kernel_begin(e, launch, "launch", LGC_PRODUCT_THREADS);
+    kernel_begin(e, launch, "launch", LGC_PRODUCT_THREADS, false);
     emit_line(e, "__shared__ Parts parts;");
-    emit_line(e, "int32_t block = blockIdx.x;");
-    for (int k = 0; k < l->epilogue; k++) {
-        int blocks = lgc_product_blocks((int)l->stages[k]->matmul->n);
-        emit_line(e, "if (block >= 0 && block < %d) {", blocks);
-        e->indent++;
-        product(e, l, l->stages[k]);
-        e->indent--;
-        emit_line(e, "}");
-        emit_line(e, "block -= %d;", blocks);
-    }
+    product_blocks(e, l, LGC_TILE_OUTPUTS, "lgc_product(p, block, parts);");
     kernel_end(e);
-    return l->epilogue < l->stage_count ? cuda_tile(e, launch) : LG_OK;
+    if (emit_cuda_has(e->plan, launch, CUDA_MANY)) {
+        emit_line(e, "%s", "");
+        emit_line(e, "/* The products of launch %d for many rows: the same bits. */", launch);
+        kernel_begin(e, launch, "many", LGC_PRODUCT_THREADS, false);
+        emit_line(e, "extern __shared__ __align__(128) unsigned char memory[];");
+        product_blocks(e, l, LGC_MANY_OUTPUTS, "lgc_many_product(p, block, memory);");
+        kernel_end(e);
+    }
+    if (emit_cuda_has(e->plan, launch, CUDA_TILE))
+        LG_TRY(cuda_tile(e, launch));
+    return emit_cuda_has(e->plan, launch, CUDA_FUSED) ? cuda_fused(e, launch) : LG_OK;
 }
 
 static LgStatus cuda_attend(Emit *e, int launch) {
@@ -225,7 +286,7 @@ static LgStatus cuda_attend(Emit *e, int launch) {
     emit_layered(e, a->scale, "scale", "float", &scale);
     emit_layered(e, a->window, "window", "int32_t", &window);
     emit_launch_comment(e, launch);
-    kernel_begin(e, launch, "launch", LGC_ATTEND_THREADS);
+    kernel_begin(e, launch, "launch", LGC_ATTEND_THREADS, true);
     emit_code(
         e, a->softmax->line,
         "const Attend<%s, %s> part = {%s, %llu, %s, %llu, %s, %s, %llu, %llu, %llu, %llu, %s, "
@@ -260,12 +321,30 @@ static LgStatus cuda_launch(Emit *e, int launch) {
 
 /* ---- names and grids, for the host ---- */
 
-bool emit_cuda_name(const Plan *plan, int launch, bool tile, char name[EMIT_CUDA_NAME_MAX]) {
+bool emit_cuda_has(const Plan *plan, int launch, EmitCudaKernel kernel) {
     const Launch *l = &plan->launches[launch];
-    if (tile && (l->kind != LAUNCH_MATMUL || l->epilogue == l->stage_count))
+    const bool products = l->kind == LAUNCH_MATMUL;
+    const bool plain = products && l->stages[0]->matmul->expert < 0;
+    switch (kernel) {
+    case CUDA_LAUNCH:
+        return true;
+    case CUDA_TILE:
+        return products && l->epilogue < l->stage_count;
+    case CUDA_FUSED:
+        return plain && l->epilogue < l->stage_count;
+    case CUDA_MANY:
+        return plain && emit_cuda_bf16(plan, l->stages[0]->matmul->x) &&
+               l->stages[0]->matmul->k % 8 == 0;
+    default:
         return false;
-    snprintf(name, EMIT_CUDA_NAME_MAX, "%s_%d_%s", tile ? "tile" : "launch", launch, l->name);
-    return true;
+    }
+}
+
+void emit_cuda_name(const Plan *plan, int launch, EmitCudaKernel kernel,
+                    char name[EMIT_CUDA_NAME_MAX]) {
+    static const char *const prefix[CUDA_KERNELS] = {"launch", "tile", "fused", "many"};
+    snprintf(name, EMIT_CUDA_NAME_MAX, "%s_%d_%s", prefix[kernel], launch,
+             plan->launches[launch].name);
 }
 
 bool emit_cuda_bf16(const Plan *plan, int tensor) {
@@ -279,27 +358,43 @@ int emit_cuda_domain(const Plan *plan, int launch) {
     return l->row_dim < 0 ? 2 : emit_domain(&e, l);
 }
 
-EmitCudaGrid emit_cuda_grid(const Plan *plan, int launch, bool tile, uint32_t rows) {
+static uint32_t product_grid(const Launch *l, int outputs) {
+    uint32_t blocks = 0;
+    for (int k = 0; k < l->epilogue; k++)
+        blocks += (uint32_t)(((int)l->stages[k]->matmul->n + outputs - 1) / outputs);
+    return blocks;
+}
+
+EmitCudaGrid emit_cuda_grid(const Plan *plan, int launch, EmitCudaKernel kernel, uint32_t rows) {
     Emit e = {.plan = plan, .p = plan->program};
     const Launch *l = &plan->launches[launch];
-    if (tile) {
-        uint64_t columns = emit_row_elems(&e, l->stages[0]->stmt->targets[0].tensor);
+    const StageMatmul *m = l->stages[0]->matmul;
+    const uint32_t row_tiles = (rows + 15) / 16;
+    switch (kernel) {
+    case CUDA_TILE:
         return (EmitCudaGrid){
-            rows, (uint32_t)((columns + TILE_COLUMNS_A_BLOCK - 1) / TILE_COLUMNS_A_BLOCK),
-            LGC_ROW_THREADS};
+            rows,
+            (uint32_t)((result_columns(&e, l) + TILE_COLUMNS_A_BLOCK - 1) / TILE_COLUMNS_A_BLOCK),
+            LGC_ROW_THREADS, 0};
+    case CUDA_FUSED:
+        return (EmitCudaGrid){(uint32_t)lgc_product_blocks((int)m->n), row_tiles,
+                              LGC_PRODUCT_THREADS, 0};
+    case CUDA_MANY:
+        return (EmitCudaGrid){product_grid(l, LGC_MANY_OUTPUTS),
+                              (rows + LGC_MANY_ROWS - 1) / LGC_MANY_ROWS, LGC_PRODUCT_THREADS,
+                              LGC_MANY_SHARED};
+    default:
+        break;
     }
     if (l->kind == LAUNCH_ROWS)
-        return (EmitCudaGrid){rows, 1, LGC_ROW_THREADS};
+        return (EmitCudaGrid){rows, 1, LGC_ROW_THREADS, 0};
     if (l->kind == LAUNCH_ATTEND) {
         const StageAttend *a = l->stages[0]->attend;
-        return (EmitCudaGrid){rows, (uint32_t)(a->kv_heads * a->group), LGC_ATTEND_THREADS};
+        return (EmitCudaGrid){rows, (uint32_t)(a->kv_heads * a->group), LGC_ATTEND_THREADS, 0};
     }
-    EmitCudaGrid g = {.threads = LGC_PRODUCT_THREADS};
-    for (int k = 0; k < l->epilogue; k++)
-        g.x += (uint32_t)lgc_product_blocks((int)l->stages[k]->matmul->n);
-    const StageMatmul *m = l->stages[0]->matmul;
-    g.y = m->expert >= 0 ? (uint32_t)(rows * m->slots) : (rows + 15) / 16;
-    return g;
+    return (EmitCudaGrid){product_grid(l, LGC_TILE_OUTPUTS),
+                          m->expert >= 0 ? (uint32_t)(rows * m->slots) : row_tiles,
+                          LGC_PRODUCT_THREADS, 0};
 }
 
 /* ---- the file ---- */

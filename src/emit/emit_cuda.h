@@ -8,16 +8,29 @@
 /* Errors: LG_BAD_INPUT (a stage that CUDA has no kernel for), LG_NO_MEMORY. */
 LgStatus emit_cuda(const Plan *plan, Buf *out, LgError *err);
 
-#define EMIT_CUDA_NAME_MAX 160
-/* The name of a launch's kernel, and of the one behind it (tile); false: there is no such kernel.
- */
-bool emit_cuda_name(const Plan *plan, int launch, bool tile, char name[EMIT_CUDA_NAME_MAX]);
+/* A launch has up to four kernels. Of a launch of products: LAUNCH, the products for few rows, or
+ * MANY, the same for many; TILE, what is done to their results, behind adapters; FUSED, products
+ * and that in one, where no row has an adapter. Whichever run, results have the same bits. */
+typedef enum EmitCudaKernel {
+    CUDA_LAUNCH,
+    CUDA_TILE,
+    CUDA_FUSED,
+    CUDA_MANY,
+    CUDA_KERNELS
+} EmitCudaKernel;
 
-/* How many blocks a launch has, (x, y), for so many rows of its domain. */
+#define EMIT_CUDA_NAME_MAX 160
+bool emit_cuda_has(const Plan *plan, int launch, EmitCudaKernel kernel);
+void emit_cuda_name(const Plan *plan, int launch, EmitCudaKernel kernel,
+                    char name[EMIT_CUDA_NAME_MAX]);
+
+/* Blocks (x, y) for so many rows of the launch's domain, threads of a block, and the shared memory
+ * that it asks for. */
 typedef struct EmitCudaGrid {
-    uint32_t x, y, threads;
+    uint32_t x, y, threads, shared;
 } EmitCudaGrid;
-EmitCudaGrid emit_cuda_grid(const Plan *plan, int launch, bool tile, uint32_t rows);
+EmitCudaGrid emit_cuda_grid(const Plan *plan, int launch, EmitCudaKernel kernel, uint32_t rows);
+
 /* Whether a value of the program lies as bf16 (else f32, or int). */
 bool emit_cuda_bf16(const Plan *plan, int tensor);
 /* Rows are those of the step (0), those that it samples (1), or one (2). */

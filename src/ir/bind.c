@@ -521,20 +521,30 @@ LgStatus bind_params(const LangProgram *p, const TensorSet *tensors, Arena *aren
     return status;
 }
 
-void binding_row_f32(const ParamBinding *b, const LangProgram *p, int tensor, uint64_t row,
-                     float *out) {
+const Tensor *binding_row(const ParamBinding *b, const LangProgram *p, int tensor, uint64_t *row) {
     const LangTensor *decl = &p->tensors[tensor];
     int axes = decl->axis_count;
-    uint64_t columns = axis_size(p, decl, axes - 1);
     const Tensor *t = b->tensor;
     if (b->stacked) {
         uint64_t per_expert = 1;
         for (int a = 1; a < axes - 1; a++)
             per_expert *= axis_size(p, decl, a);
-        t = b->stacked[row / per_expert];
-        row %= per_expert;
-        axes--;
+        t = b->stacked[*row / per_expert];
+        *row %= per_expert;
     }
+    if (t && t->rank > 1) {
+        uint64_t declared = axis_size(p, decl, decl->axis_count - 2);
+        uint64_t stored = t->shape[t->rank - 2];
+        *row = *row / declared * stored + b->from_row + *row % declared;
+    }
+    return t;
+}
+
+void binding_row_f32(const ParamBinding *b, const LangProgram *p, int tensor, uint64_t row,
+                     float *out) {
+    const LangTensor *decl = &p->tensors[tensor];
+    uint64_t columns = axis_size(p, decl, decl->axis_count - 1);
+    const Tensor *t = binding_row(b, p, tensor, &row);
     if (!t) {
         for (uint64_t i = 0; i < columns; i++)
             out[i] = (float)b->constant;
@@ -544,11 +554,6 @@ void binding_row_f32(const ParamBinding *b, const LangProgram *p, int tensor, ui
         const DTypeInfo *info = dtype_info(t->dtype);
         info->to_f32(t->data + b->from_row * info->block_bytes, out, (size_t)columns);
         return;
-    }
-    if (t->rank > 1) {
-        uint64_t declared = axis_size(p, decl, decl->axis_count - 2);
-        uint64_t stored = t->shape[t->rank - 2];
-        row = row / declared * stored + b->from_row + row % declared;
     }
     tensor_row_f32(t, row, out);
 }

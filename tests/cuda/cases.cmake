@@ -1,6 +1,6 @@
 # The checks of device code: cuda_check runs on a GPU (scripts/test-gpu); without one it says so and is skipped.
 file(GLOB lg_cuda_checks CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/*.c)
-list(FILTER lg_cuda_checks EXCLUDE REGEX "/(values|programs).c$")
+list(FILTER lg_cuda_checks EXCLUDE REGEX "/(values|programs|times).c$")
 add_executable(cuda_check ${lg_cuda_checks})
 target_link_libraries(cuda_check PRIVATE lg_backend)
 target_include_directories(cuda_check PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/tests/cuda)
@@ -12,6 +12,10 @@ add_executable(cuda_values tests/cuda/values.c tests/e2e/golden.c)
 target_link_libraries(cuda_values PRIVATE lg_lora m)
 target_include_directories(cuda_values PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(cuda_values PRIVATE LG_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+
+add_executable(cuda_times tests/cuda/times.c tests/e2e/golden.c)
+target_link_libraries(cuda_times PRIVATE lg_lora)
+target_include_directories(cuda_times PRIVATE ${CMAKE_SOURCE_DIR})
 
 add_executable(cuda_programs tests/cuda/programs.c)
 target_link_libraries(cuda_programs PRIVATE lg_backend PkgConfig::CMOCKA)

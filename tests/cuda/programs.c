@@ -62,14 +62,17 @@ static void emit(const Page *p, Buf *text) {
 }
 
 static void check_kernels(const Plan *plan, const Buf *cubin) {
-    for (int k = 0; k < 2 * plan->launch_count; k++) {
+    for (int k = 0; k < CUDA_KERNELS * plan->launch_count; k++) {
+        const int launch = k / CUDA_KERNELS;
+        const EmitCudaKernel kernel = (EmitCudaKernel)(k % CUDA_KERNELS);
         char name[EMIT_CUDA_NAME_MAX], symbol[EMIT_CUDA_NAME_MAX + 8];
-        if (!emit_cuda_name(plan, k / 2, k % 2, name))
+        if (!emit_cuda_has(plan, launch, kernel))
             continue;
+        emit_cuda_name(plan, launch, kernel, name);
         snprintf(symbol, sizeof symbol, ".text.%s", name);
         if (!memmem(cubin->data, cubin->len, symbol, strlen(symbol)))
             fail_msg("no kernel %s", name);
-        EmitCudaGrid g = emit_cuda_grid(plan, k / 2, k % 2, 33);
+        EmitCudaGrid g = emit_cuda_grid(plan, launch, kernel, 33);
         assert_true(g.x >= 1 && g.y >= 1 && g.threads >= 32 && g.threads <= 1024);
     }
 }

@@ -19,6 +19,16 @@
 #define LGC_ATTEND_THREADS 128
 #define LGC_PRODUCT_THREADS 256
 
+/* A product of many rows: rows and outputs of a block, K that is copied at once, copies under way.
+ */
+#define LGC_MANY_ROWS 128
+#define LGC_MANY_OUTPUTS 128
+#define LGC_MANY_PITCH 160 /* bytes of 64 elements of a row in shared memory, and what is between  \
+                            */
+#define LGC_MANY_STAGES 4
+#define LGC_MANY_SHARED (LGC_MANY_STAGES * (LGC_MANY_ROWS + LGC_MANY_OUTPUTS) * LGC_MANY_PITCH)
+#define LGC_MANY_FROM 64 /* rows of a step from which it pays */
+
 /* How a matrix lies in memory: rows one after the other; of experts one after the other too. */
 enum {
     LGC_F32 = 0,

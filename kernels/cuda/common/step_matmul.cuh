@@ -106,6 +106,16 @@ template <class X, class Y> LG_DEV void lgc_finish(const Product<X, Y> &p, int r
     p.y[row * p.y_stride + out] = p.round ? lgp_round_bf16(v) : v;
 }
 
+// ---- fetching ahead ----
+
+// Asks for the weights of a block's outputs: before the wait, since no kernel of a step writes them.
+LG_DEV void lgc_ahead(const LgcWeight *w, int block) {
+    const int left = w->rows - block * LGC_TILE_OUTPUTS, rows = left < LGC_TILE_OUTPUTS ? left : LGC_TILE_OUTPUTS;
+    const i64 bytes = w->format == LGC_F32 ? w->columns * 4ll : w->format == LGC_BF16 ? w->columns * 2ll : w->format == LGC_CODES4 ? w->columns / 2 : w->columns;
+    if (blockIdx.y == 0)
+        lg_fetch_span((u64)w->data + (u64)block * LGC_TILE_OUTPUTS * bytes, rows * bytes, threadIdx.x, blockDim.x);
+}
+
 // ---- a block ----
 
 LG_DEV Row lgc_x_row(Bf16Row x, i64 at, int k, bool there) { return there ? Row{x.p + at, k} : lg_no_row(); }
@@ -176,6 +186,116 @@ template <class X, class Y> LG_DEV void lgc_product(const Product<X, Y> &p, int 
     const int row0 = blockIdx.y * 16, left = p.rows - row0;
     if (left > 0)
         lgc_tile_product(p, out0, row0, 0, row0, left < 16 ? left : 16, parts);
+}
+
+// ---- many rows ----
+// 128 rows and 128 outputs a block, a warp 64 by 32 of them. The order of a sum is that of few rows: chunks from zero, added in rising order.
+
+LG_DEV void lgc_many_fill(u32 to, const Product<Bf16Row, Bf16Row> &p, int row0, int out0, int at) {
+#pragma unroll
+    for (int i = 0; i < (LGC_MANY_ROWS + LGC_MANY_OUTPUTS) * 8 / LGC_PRODUCT_THREADS; i++) {
+        const int piece = i * LGC_PRODUCT_THREADS + threadIdx.x, row = piece / 8, k = at + piece % 8 * 8;
+        const bool x = row < LGC_MANY_ROWS;
+        const int line = x ? row0 + row : out0 + row - LGC_MANY_ROWS;
+        const bool there = line < (x ? p.rows : p.w->rows) && k < p.w->columns;
+        const bf16 *from = x ? p.x.p : (const bf16 *)p.w->data;
+        if (there)
+            from += line * (x ? p.x_stride : (i64)p.w->columns) + k;
+        lg_copy16(to + row * LGC_MANY_PITCH + piece % 8 * 16, from, there ? 16 : 0);
+    }
+}
+
+LG_DEV uint2 lgc_many_read(u32 at) {
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
+    return v;
+}
+
+LG_DEV void lgc_many_store(const Product<Bf16Row, Bf16Row> &p, int row, int out, float a, float b) {
+    if (row >= p.rows || out >= p.w->rows)
+        return;
+    const float *bias = p.bias;
+    const bool both = out + 1 < p.w->rows;
+    a = bias ? a + bias[out] : a;
+    b = bias && both ? b + bias[out + 1] : b;
+    bf16 *y = p.y.p + row * p.y_stride + out;
+    if (both && ((u64)y & 3) == 0) {
+        *(u32 *)y = lg_bf16x2(a, b);
+    } else {
+        y[0] = lg_bf16(a);
+        if (both)
+            y[1] = lg_bf16(b);
+    }
+}
+LG_DEV void lgc_many_store(const Product<Bf16Row, float *> &p, int row, int out, float a, float b) {
+    lgc_finish(p, row, out, a);
+    lgc_finish(p, row, out + 1, b);
+}
+
+// W is bf16, and K is a multiple of 8.
+template <class Y> LG_DEV void lgc_many_product(const Product<Bf16Row, Y> &p, int block, unsigned char *memory) {
+    const int out0 = block * LGC_MANY_OUTPUTS, row0 = blockIdx.y * LGC_MANY_ROWS, k = p.w->columns;
+    const int steps = (k + 15) / 16, each = lgc_chunk_steps(k), stages = (steps + 3) / 4, warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const u32 base = lg_shared(memory), size = (LGC_MANY_ROWS + LGC_MANY_OUTPUTS) * LGC_MANY_PITCH;
+    const Product<Bf16Row, Bf16Row> from = {p.w, p.x, p.x_stride, {nullptr}, 0, nullptr, nullptr, 1, p.rows, false};
+    if (row0 >= p.rows)
+        return;
+    float c[4][4][4], total[4][4][4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        lg_zero(c[i]);
+        lg_zero(total[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < LGC_MANY_STAGES - 1; i++) {
+        if (i < stages)
+            lgc_many_fill(base + i * size, from, row0, out0, i * 64);
+        lg_copy_commit();
+    }
+    int left = each;
+    for (int i = 0; i < stages; i++) {
+        lg_copy_wait<LGC_MANY_STAGES - 2>();
+        __syncthreads();
+        const int next = i + LGC_MANY_STAGES - 1;
+        if (next < stages)
+            lgc_many_fill(base + next % LGC_MANY_STAGES * size, from, row0, out0, next * 64);
+        lg_copy_commit();
+        const u32 at = base + i % LGC_MANY_STAGES * size + t * 8;
+        const u32 x = at + (warp / 4 * 64 + g) * LGC_MANY_PITCH, w = at + (LGC_MANY_ROWS + warp % 4 * 32 + g) * LGC_MANY_PITCH;
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            if (i * 4 + s >= steps)
+                break;
+            uint2 b[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                b[j] = lgc_many_read(w + j * 8 * LGC_MANY_PITCH + s * 32);
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                const uint2 low = lgc_many_read(x + r * 16 * LGC_MANY_PITCH + s * 32), high = lgc_many_read(x + (r * 16 + 8) * LGC_MANY_PITCH + s * 32);
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    lg_mma(c[r][j], low, high, b[j]);
+            }
+            if (--left == 0 || i * 4 + s + 1 == steps) {
+                left = each;
+#pragma unroll
+                for (int r = 0; r < 4; r++) {
+                    lg_add(total[r], c[r]);
+                    lg_zero(c[r]);
+                }
+            }
+        }
+    }
+    lg_copy_wait<0>();
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int row = row0 + warp / 4 * 64 + r * 16 + g, out = out0 + warp % 4 * 32 + j * 8 + 2 * t;
+            lgc_many_store(p, row, out, total[r][j][0], total[r][j][1]);
+            lgc_many_store(p, row + 8, out, total[r][j][2], total[r][j][3]);
+        }
 }
 
 #endif

@@ -370,7 +370,7 @@ static CudaPtr value_at(const CudaAdapters *a, int tensor, int64_t *stride) {
 }
 
 LgStatus cuda_adapters_apply(CudaAdapters *a, int launch, int layer, int bucket, LgError *err) {
-    CudaLaunch l = {a->o.device, &a->o.kernels, a->o.stream, false};
+    CudaLaunch l = {a->o.device, &a->o.kernels, a->o.stream, true};
     CudaLoraPlan plan = cuda_lora_plan(bucket);
     for (int i = 0; i < a->call_count; i++) {
         const Call *c = &a->calls[i];

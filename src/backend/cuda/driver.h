@@ -20,6 +20,8 @@ typedef struct CudaLaunchAttribute {
 } CudaLaunchAttribute;
 #define CUDA_ATTRIBUTE_PROGRAMMATIC 6 /* may start before the one before it has ended */
 
+#define CUDA_FUNCTION_SHARED 8 /* bytes of shared memory that launches ask for beyond the usual */
+
 typedef struct CudaLaunchConfig {
     uint32_t grid[3], block[3], shared_bytes;
     void *stream;

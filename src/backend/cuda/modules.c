@@ -129,7 +129,7 @@ LgStatus cuda_cubin(const Nvrtc *n, const CudaSource *s, const char *arch, const
 
 /* ---- what a device runs ---- */
 
-enum { FUNCTION_LOCAL_BYTES = 3, FUNCTION_REGISTERS = 4, FUNCTION_DYNAMIC_SHARED = 8 };
+enum { FUNCTION_LOCAL_BYTES = 3, FUNCTION_REGISTERS = 4 };
 
 typedef struct Module {
     const CudaSource *source;
@@ -290,7 +290,7 @@ static bool give_shared(CudaRegistry *r, void *function, int bytes) {
     if (!function)
         return false;
     if ((uint64_t)bytes <= d->block_shared_bytes &&
-        d->driver.function_set(function, FUNCTION_DYNAMIC_SHARED, bytes) == 0)
+        d->driver.function_set(function, CUDA_FUNCTION_SHARED, bytes) == 0)
         return true;
     buf_printf(&r->log, "cuda: not used: %d bytes of shared memory are needed, a block has %llu\n",
                bytes, (unsigned long long)d->block_shared_bytes);

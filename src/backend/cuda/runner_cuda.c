@@ -35,7 +35,8 @@ typedef struct CudaRunner {
     CudaDevice *device;
     CudaRegistry *registry;
     void *stream, *module;
-    void **kernels; /* [launch][2]: the launch's and its tile's */
+    void **kernels; /* [launch][CUDA_KERNELS]; NULL: there is none, or its weights are of another
+                       form */
     CudaWeights weights;
     CudaPtr values;
     KvMemory kv; /* addresses on the device */
@@ -52,6 +53,9 @@ typedef struct CudaRunner {
     StepGraph graphs[GRAPHS_KEPT];
     int graph_count, graph_next;
     bool graphs_off;
+    bool dependent;    /* the next launch may begin before the one before it has ended */
+    LaunchTime *times; /* where a profile was asked for; NULL */
+    void *clock[2];    /* events on both sides of a launch */
     CudaTrace trace;
     void *trace_user;
     unsigned char *seen; /* the values' memory on the host, for the trace */
@@ -153,21 +157,30 @@ static LgStatus copy_step(CudaRunner *c, const Step *step, LgError *err) {
     return LG_OK;
 }
 
-static LgStatus launch_one(CudaRunner *c, int launch, bool tile, int layer, int bucket, int samples,
-                           LgError *err) {
-    void *kernel = c->kernels[2 * launch + tile];
-    if (!kernel)
-        return LG_OK;
+static LgStatus launch_one(CudaRunner *c, int launch, EmitCudaKernel kernel, int layer,
+                           const StepGraph *g, LgError *err) {
     const int domain = emit_cuda_domain(c->plan, launch);
-    const int rows = domain == 0 ? bucket : domain == 1 ? samples : 1;
+    const int rows = domain == 0 ? g->bucket : domain == 1 ? g->samples : 1;
     if (rows == 0)
         return LG_OK;
-    EmitCudaGrid g = emit_cuda_grid(c->plan, launch, tile, (uint32_t)rows);
-    CudaLaunchConfig config = {
-        .grid = {g.x, g.y, 1}, .block = {g.threads, 1, 1}, .stream = c->stream};
+    EmitCudaGrid grid = emit_cuda_grid(c->plan, launch, kernel, (uint32_t)rows);
+    CudaLaunchAttribute attribute = {.id = CUDA_ATTRIBUTE_PROGRAMMATIC, .value.flag = 1};
+    CudaLaunchConfig config = {.grid = {grid.x, grid.y, 1},
+                               .block = {grid.threads, 1, 1},
+                               .shared_bytes = grid.shared,
+                               .stream = c->stream,
+                               .attributes = &attribute,
+                               .attribute_count = c->dependent ? 1 : 0};
     void *args[] = {&c->step, &layer};
-    CUDA_TRY(driver(c), launch(&config, kernel, args, NULL), c->plan->launches[launch].name, err);
+    CUDA_TRY(driver(c),
+             launch(&config, c->kernels[launch * CUDA_KERNELS + (int)kernel], args, NULL),
+             c->plan->launches[launch].name, err);
+    c->dependent = c->device->major >= 9;
     return LG_OK;
+}
+
+static bool has_kernel(const CudaRunner *c, int launch, EmitCudaKernel kernel) {
+    return c->kernels[launch * CUDA_KERNELS + (int)kernel] != NULL;
 }
 
 static size_t values_bytes(const CudaRunner *c) {
@@ -187,18 +200,47 @@ static LgStatus show(CudaRunner *c, int launch, int layer, LgError *err) {
     return LG_OK;
 }
 
-static LgStatus launch_layer(CudaRunner *c, int launch, int layer, const StepGraph *g,
+static LgStatus launch_parts(CudaRunner *c, int launch, int layer, const StepGraph *g,
                              LgError *err) {
-    LG_TRY(launch_one(c, launch, false, layer, g->bucket, g->samples, err));
+    const int rows = emit_cuda_domain(c->plan, launch) == 0 ? g->bucket : g->samples;
+    const bool many = rows >= LGC_MANY_FROM && has_kernel(c, launch, CUDA_MANY);
+    if (!g->adapted && !many && has_kernel(c, launch, CUDA_FUSED)) {
+        return launch_one(c, launch, CUDA_FUSED, layer, g, err);
+    }
+    LG_TRY(launch_one(c, launch, many ? CUDA_MANY : CUDA_LAUNCH, layer, g, err));
     if (g->adapted)
         LG_TRY(cuda_adapters_apply(c->adapters, launch, layer, g->bucket, err));
-    LG_TRY(launch_one(c, launch, true, layer, g->bucket, g->samples, err));
+    return has_kernel(c, launch, CUDA_TILE) ? launch_one(c, launch, CUDA_TILE, layer, g, err)
+                                            : LG_OK;
+}
+
+/* A launch of a profile is alone on the device: what it takes by itself. */
+static LgStatus launch_timed(CudaRunner *c, int launch, int layer, const StepGraph *g,
+                             LgError *err) {
+    float ms = 0;
+    c->dependent = false;
+    CUDA_TRY(driver(c), event_record(c->clock[0], c->stream), "a profile", err);
+    LG_TRY(launch_parts(c, launch, layer, g, err));
+    CUDA_TRY(driver(c), event_record(c->clock[1], c->stream), "a profile", err);
+    CUDA_TRY(driver(c), event_wait(c->clock[1]), "a profile", err);
+    CUDA_TRY(driver(c), event_elapsed(&ms, c->clock[0], c->clock[1]), "a profile", err);
+    c->times[launch].calls++;
+    c->times[launch].seconds += (double)ms * 1e-3;
+    return LG_OK;
+}
+
+static LgStatus launch_layer(CudaRunner *c, int launch, int layer, const StepGraph *g,
+                             LgError *err) {
+    if (c->times)
+        return launch_timed(c, launch, layer, g, err);
+    LG_TRY(launch_parts(c, launch, layer, g, err));
     return show(c, launch, layer, err);
 }
 
 static LgStatus launch_all(CudaRunner *c, const StepGraph *g, LgError *err) {
     const Plan *plan = c->plan;
     const int layers = plan->program->layer_count;
+    c->dependent = false; /* the first waits for the copies in front of it */
     for (int k = 0; k < plan->launch_count; k++) {
         if (!plan->launches[k].in_layer) {
             LG_TRY(launch_layer(c, k, 0, g, err));
@@ -225,7 +267,7 @@ static LgStatus run_launches(CudaRunner *c, int bucket, int samples, bool adapte
                             .samples = samples,
                             .adapted = adapted,
                             .generation = adapted ? cuda_adapters_generation(c->adapters) : 0};
-    if (c->graphs_off || c->trace)
+    if (c->graphs_off || c->trace || c->times)
         return launch_all(c, &want, err);
     StepGraph *g = NULL;
     for (int i = 0; i < c->graph_count && !g; i++)
@@ -325,6 +367,9 @@ static void cuda_close(Runner *r) {
         cuda_free(c->device, c->pages);
         cuda_free(c->device, c->out);
         cuda_pinned_free(c->device, c->mirror);
+        for (int i = 0; i < 2; i++)
+            if (c->clock[i])
+                driver(c)->event_destroy(c->clock[i]);
         if (c->module)
             driver(c)->module_unload(c->module);
         if (c->stream)
@@ -354,6 +399,28 @@ const Plan *runner_cuda_plan(const Runner *r) {
     return ((const CudaRunner *)r)->plan;
 }
 
+static int cuda_launch_times(Runner *r, const LaunchTime **times) {
+    CudaRunner *c = (CudaRunner *)r;
+    *times = c->times;
+    return c->times ? c->plan->launch_count : 0;
+}
+
+static void cuda_launch_times_clear(Runner *r) {
+    CudaRunner *c = (CudaRunner *)r;
+    for (int k = 0; c->times && k < c->plan->launch_count; k++)
+        c->times[k] = (LaunchTime){.name = c->plan->launches[k].name};
+}
+
+static LgStatus open_profile(CudaRunner *c, LgError *err) {
+    c->times = ARENA_ARRAY(&c->arena, LaunchTime, (size_t)c->plan->launch_count + 1);
+    if (!c->times)
+        return lg_fail_memory(err);
+    cuda_launch_times_clear(&c->base);
+    for (int i = 0; i < 2; i++)
+        CUDA_TRY(driver(c), event_create(&c->clock[i], 0), "a profile", err);
+    return LG_OK;
+}
+
 static const RunnerOps cuda_ops = {.backend = "cuda",
                                    .kv_reserve = cuda_kv_reserve,
                                    .step = cuda_step,
@@ -361,7 +428,9 @@ static const RunnerOps cuda_ops = {.backend = "cuda",
                                    .adapter_remove = cuda_adapter_remove,
                                    .adapter_bytes = cuda_adapter_bytes,
                                    .adapter_copied = true,
-                                   .close = cuda_close};
+                                   .close = cuda_close,
+                                   .launch_times = cuda_launch_times,
+                                   .launch_times_clear = cuda_launch_times_clear};
 
 static LgStatus open_program(CudaRunner *c, const RunnerOptions *o, LgError *err) {
     CudaRegistryOptions ro = {.device = c->device, .cache_dir = o->cache_dir};
@@ -382,14 +451,41 @@ static LgStatus open_program(CudaRunner *c, const RunnerOptions *o, LgError *err
                        "compiled",
                        o->cache_dir ? o->cache_dir : "(none)", c->plan->digest, c->device->arch);
     c->base.compile_s = cached ? 0 : clock_seconds() - from;
-    c->kernels = ARENA_ARRAY(&c->arena, void *, 2 * (size_t)c->plan->launch_count + 1);
+    return LG_OK;
+}
+
+/* Products of many rows are for bf16 weights. */
+static bool all_bf16(const CudaRunner *c, int launch) {
+    const Launch *l = &c->plan->launches[launch];
+    for (int k = 0; k < l->epilogue; k++) {
+        const PlanWeight *w = plan_weight(c->plan, l->stages[k]->matmul->w, WEIGHT_MATRIX);
+        const int layers = w->in_layer ? c->plan->program->layer_count : 1;
+        for (int layer = 0; layer < layers; layer++)
+            if (c->weights.formats[w->base + layer] != LGC_BF16)
+                return false;
+    }
+    return true;
+}
+
+static LgStatus find_kernels(CudaRunner *c, LgError *err) {
+    const int count = c->plan->launch_count * CUDA_KERNELS;
+    c->kernels = ARENA_ARRAY(&c->arena, void *, (size_t)count + 1);
     if (!c->kernels)
         return lg_fail_memory(err);
-    for (int k = 0; k < 2 * c->plan->launch_count; k++) {
+    for (int i = 0; i < count; i++) {
+        const int launch = i / CUDA_KERNELS;
+        const EmitCudaKernel kernel = (EmitCudaKernel)(i % CUDA_KERNELS);
         char name[EMIT_CUDA_NAME_MAX];
-        c->kernels[k] = NULL;
-        if (emit_cuda_name(c->plan, k / 2, k % 2, name))
-            CUDA_TRY(driver(c), module_function(&c->kernels[k], c->module, name), name, err);
+        c->kernels[i] = NULL;
+        if (!emit_cuda_has(c->plan, launch, kernel) ||
+            (kernel == CUDA_MANY &&
+             (!all_bf16(c, launch) || c->device->block_shared_bytes < LGC_MANY_SHARED)))
+            continue;
+        emit_cuda_name(c->plan, launch, kernel, name);
+        CUDA_TRY(driver(c), module_function(&c->kernels[i], c->module, name), name, err);
+        if (kernel == CUDA_MANY)
+            CUDA_TRY(driver(c), function_set(c->kernels[i], CUDA_FUNCTION_SHARED, LGC_MANY_SHARED),
+                     name, err);
     }
     return LG_OK;
 }
@@ -431,6 +527,9 @@ static LgStatus open_parts(CudaRunner *c, const RunnerOptions *o, LgError *err) 
     CUDA_TRY(driver(c), stream_create(&c->stream, 1), "making a stream", err);
     LG_TRY(open_program(c, o, err));
     LG_TRY(open_memory(c, o, err));
+    LG_TRY(find_kernels(c, err));
+    if (o->profile)
+        LG_TRY(open_profile(c, err));
     c->base.ops = &cuda_ops;
     c->base.provenance = c->plan->provenance;
     c->base.level = c->device->arch;

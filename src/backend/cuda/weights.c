@@ -27,7 +27,6 @@ typedef struct Load {
     uint64_t bytes;
     CudaStaging staging;
     unsigned char *data, *scales; /* rows being made */
-    float *row;
 } Load;
 
 static LgStatus refuse(const Load *l, const PlanWeight *w, LgError *err, const char *why) {
@@ -93,7 +92,8 @@ static LgStatus place_entry(Load *l, const PlanWeight *w, const ParamBinding *b,
         e->scale_bytes = w->columns / (uint64_t)run * 2 * sizeof(float);
         e->scales = place(l, e->rows * e->scale_bytes);
     } else {
-        out->format = e->dtype == DTYPE_BF16 ? LGC_BF16 : LGC_F32;
+        const Tensor *t = first_tensor(b);
+        out->format = t && t->rank > 1 && !t->added && e->dtype == DTYPE_BF16 ? LGC_BF16 : LGC_F32;
     }
     e->row_bytes = out->format == LGC_F32      ? w->columns * 4
                    : out->format == LGC_BF16   ? w->columns * 2
@@ -105,20 +105,15 @@ static LgStatus place_entry(Load *l, const PlanWeight *w, const ParamBinding *b,
 
 /* ---- contents ---- */
 
-/* The stored row of a block format. */
-static const unsigned char *block_row(const Load *l, const Entry *e, uint64_t row) {
-    const LangProgram *p = l->plan->program;
-    const ParamBinding *b = e->binding;
-    if (!b->stacked)
-        return tensor_row(b->tensor, b->from_row + row);
-    uint64_t each = e->rows / p->dims[p->tensors[e->weight->tensor].dims[0]].size;
-    return tensor_row(b->stacked[row / each], row % each);
+static const unsigned char *stored_row(const Load *l, const Entry *e, uint64_t row) {
+    const Tensor *t = binding_row(e->binding, l->plan->program, e->weight->tensor, &row);
+    return tensor_row(t, row);
 }
 
 static void make_codes(const Load *l, const Entry *e, const LgcWeight *w, uint64_t row,
                        unsigned char *data, float *scales) {
     const DTypeInfo *info = dtype_info(e->dtype);
-    const unsigned char *from = block_row(l, e, row);
+    const unsigned char *from = stored_row(l, e, row);
     const uint32_t elems = info->block_elems;
     for (uint64_t at = 0; at < (uint64_t)w->columns; at += elems, from += info->block_bytes) {
         BlockParts parts;
@@ -144,7 +139,11 @@ static void make_row(const Load *l, const Entry *e, const LgcWeight *w, uint64_t
     const LangProgram *p = l->plan->program;
     const ParamBinding *b = e->binding;
     const LangTensor *t = &p->tensors[e->weight->tensor];
-    float *out = w->format == LGC_F32 ? (float *)(void *)data : l->row;
+    float *out = (float *)(void *)data;
+    if (w->format == LGC_BF16) { /* as it is stored */
+        memcpy(data, stored_row(l, e, row), (size_t)w->columns * 2);
+        return;
+    }
     if (!first_tensor(b)) {
         for (int i = 0; i < w->columns; i++)
             out[i] = (float)b->constant;
@@ -156,10 +155,6 @@ static void make_row(const Load *l, const Entry *e, const LgcWeight *w, uint64_t
         uint64_t parts = (uint64_t)w->columns / columns;
         for (uint64_t k = 0; k < parts; k++)
             binding_row_f32(b, p, e->weight->tensor, row * parts + k, out + k * columns);
-    }
-    for (int i = 0; w->format == LGC_BF16 && i < w->columns; i++) {
-        uint16_t bits = bf16_from_float(out[i]);
-        memcpy(data + 2 * (size_t)i, &bits, 2);
     }
 }
 
@@ -199,23 +194,25 @@ static LgStatus place_all(Load *l, const Binding *binding, LgError *err) {
 }
 
 static LgStatus fill_all(Load *l, CudaWeights *out, LgError *err) {
-    uint64_t row_most = STAGING_BYTES, columns = 1;
+    uint64_t row_most = STAGING_BYTES;
     for (int i = 0; i < l->plan->weight_total; i++) {
         const Entry *e = &l->entries[i];
         row_most = e->row_bytes > row_most ? e->row_bytes : row_most;
         row_most = e->scale_bytes > row_most ? e->scale_bytes : row_most;
-        columns = (uint64_t)l->table[i].columns > columns ? (uint64_t)l->table[i].columns : columns;
     }
     l->data = lg_alloc_aligned((size_t)row_most);
     l->scales = lg_alloc_aligned((size_t)row_most);
-    l->row = lg_alloc_array((size_t)columns, sizeof *l->row);
-    if (!l->data || !l->scales || !l->row)
+    if (!l->data || !l->scales)
         return lg_fail_memory(err);
     LG_TRY(cuda_alloc(l->device, l->bytes, "the weights", &out->memory, err));
     out->bytes = l->bytes;
+    out->formats = lg_alloc_array((size_t)l->plan->weight_total + 1, 1);
+    if (!out->formats)
+        return lg_fail_memory(err);
     for (int i = 0; i < l->plan->weight_total; i++) {
         const Entry *e = &l->entries[i];
         LG_TRY(fill_entry(l, e, &l->table[i], out->memory, err));
+        out->formats[i] = (uint8_t)l->table[i].format;
         l->table[i].data = out->memory + e->data;
         l->table[i].scales = e->scale_bytes ? out->memory + e->scales : 0;
     }
@@ -247,7 +244,6 @@ LgStatus cuda_weights_load(const CudaDevice *d, const Plan *plan, const Binding 
     lg_free(l.table);
     lg_free_aligned(l.data);
     lg_free_aligned(l.scales);
-    lg_free(l.row);
     if (status != LG_OK)
         cuda_weights_clear(d, out);
     return status;
@@ -256,5 +252,6 @@ LgStatus cuda_weights_load(const CudaDevice *d, const Plan *plan, const Binding 
 void cuda_weights_clear(const CudaDevice *d, CudaWeights *w) {
     cuda_free(d, w->memory);
     cuda_free(d, w->table);
+    lg_free(w->formats);
     *w = (CudaWeights){0};
 }

@@ -11,6 +11,7 @@ typedef struct CudaWeights {
     CudaPtr table; /* [plan->weight_total] LgcWeight */
     CudaPtr memory;
     uint64_t bytes;
+    uint8_t *formats; /* [plan->weight_total] LGC_*, on the host */
 } CudaWeights;
 
 /* Errors: LG_NO_MEMORY, naming bytes; LG_BAD_INPUT for what cannot be looked up by row. */
