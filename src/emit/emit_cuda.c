@@ -9,6 +9,7 @@
 #include "kernels/cuda/common/step_abi.h"
 
 #define TILE_COLUMNS_A_BLOCK 1024
+#define TILE_THREADS 256
 
 /* ---- loops ---- */
 
@@ -83,8 +84,10 @@ int emit_open_shared_loops(StmtEmit *x) {
 
 static void kernel_begin(Emit *e, int launch, const char *prefix, int threads, bool wait) {
     const Launch *l = &e->plan->launches[launch];
-    emit_line(e, "LG_KERNEL(%d) %s_%d_%s(const LgcStep *step, int layer) {", threads, prefix,
-              launch, l->name);
+    /* Products of few rows are bound by memory: two blocks have more on its way than one. */
+    const int blocks = l->kind == LAUNCH_MATMUL && strcmp(prefix, "many") != 0 ? 2 : 1;
+    emit_line(e, "LG_KERNEL_OF(%d, %d) %s_%d_%s(const LgcStep *step, int layer) {", threads, blocks,
+              prefix, launch, l->name);
     e->indent++;
     emit_line(e, "lg_let_next();");
     if (wait)
@@ -143,7 +146,7 @@ static LgStatus cuda_tile(Emit *e, int launch) {
     const Launch *l = &e->plan->launches[launch];
     emit_line(e, "%s", "");
     emit_line(e, "/* What is done to the products of launch %d, behind adapters. */", launch);
-    kernel_begin(e, launch, "tile", LGC_ROW_THREADS, true);
+    kernel_begin(e, launch, "tile", TILE_THREADS, true);
     emit_line(e, "const int32_t row = blockIdx.x, columns = %llu;", result_columns(e, l));
     emit_line(e, "const int32_t first = blockIdx.y * blockDim.x + threadIdx.x, apart = gridDim.y * "
                  "blockDim.x;");
@@ -192,12 +195,18 @@ static void product(Emit *e, const Launch *l, const Stage *s, const char *call) 
     emit_done(e, &choice);
 }
 
-/* A block has the same tile of all products, and then what is done to it. */
-static LgStatus cuda_fused(Emit *e, int launch) {
+static const char *product_call(const Launch *l, int tiles) {
+    return l->stages[0]->matmul->expert >= 0 ? "lgc_chosen_product(p, block, parts);"
+           : tiles == 1                      ? "lgc_product<1>(p, block, parts);"
+                                             : "lgc_product<2>(p, block, parts);";
+}
+
+/* A block has the same tile of all products, and then what is done to it. tiles: of 16 rows. */
+static LgStatus cuda_fused(Emit *e, int launch, int tiles) {
     const Launch *l = &e->plan->launches[launch];
     emit_line(e, "%s", "");
     emit_line(e, "/* Launch %d in one kernel: where no row has an adapter. */", launch);
-    kernel_begin(e, launch, "fused", LGC_PRODUCT_THREADS, false);
+    kernel_begin(e, launch, tiles == 1 ? "fused" : "fused32", LGC_PRODUCT_THREADS, false);
     emit_line(e, "__shared__ Parts parts;");
     emit_line(e, "const int32_t block = blockIdx.x;");
     for (int k = 0; k < l->epilogue; k++)
@@ -206,25 +215,30 @@ static LgStatus cuda_fused(Emit *e, int launch) {
     for (int k = 0; k < l->epilogue; k++) {
         emit_line(e, "{");
         e->indent++;
-        product(e, l, l->stages[k], "lgc_product(p, block, parts);");
+        product(e, l, l->stages[k], product_call(l, tiles));
         e->indent--;
         emit_line(e, "}");
     }
     emit_line(e, "__syncthreads();");
-    emit_line(e, "const int32_t row = blockIdx.y * 16 + threadIdx.x / 16, apart = %d;",
-              LGC_TILE_OUTPUTS);
+    emit_line(e, "const int32_t apart = %d;", LGC_TILE_OUTPUTS);
     emit_line(e, "const int32_t first = block * %d + threadIdx.x %% 16;", LGC_TILE_OUTPUTS);
     emit_line(e, "const int32_t columns = block * %d + %d < %llu ? block * %d + %d : %llu;",
               LGC_TILE_OUTPUTS, LGC_TILE_OUTPUTS, result_columns(e, l), LGC_TILE_OUTPUTS,
               LGC_TILE_OUTPUTS, result_columns(e, l));
+    emit_line(e, "LGP_FOR(tile, %d) {", tiles);
+    e->indent++;
+    emit_line(e, "const int32_t row = (blockIdx.y * %d + tile) * 16 + threadIdx.x / 16;", tiles);
     LgStatus status = tile_statements(e, l);
+    e->indent--;
+    emit_line(e, "}");
     kernel_end(e);
     return status;
 }
 
 /* Blocks of products one after another, each of `outputs` outputs. */
 static void product_blocks(Emit *e, const Launch *l, int outputs, const char *call) {
-    emit_line(e, "int32_t block = blockIdx.x;");
+    /* Of many rows, those of one output follow each other: its weights are then at hand. */
+    emit_line(e, "int32_t block = blockIdx.%s;", outputs == LGC_TILE_OUTPUTS ? "x" : "y");
     for (int k = 0; k < l->epilogue; k++) {
         int blocks = ((int)l->stages[k]->matmul->n + outputs - 1) / outputs;
         emit_line(e, "if (block >= 0 && block < %d) {", blocks);
@@ -246,8 +260,15 @@ static LgStatus cuda_matmul(Emit *e, int launch) {
     emit_launch_comment(e, launch);
     kernel_begin(e, launch, "launch", LGC_PRODUCT_THREADS, false);
     emit_line(e, "__shared__ Parts parts;");
-    product_blocks(e, l, LGC_TILE_OUTPUTS, "lgc_product(p, block, parts);");
+    product_blocks(e, l, LGC_TILE_OUTPUTS, product_call(l, 1));
     kernel_end(e);
+    if (emit_cuda_has(e->plan, launch, CUDA_LAUNCH32)) {
+        emit_line(e, "%s", "");
+        kernel_begin(e, launch, "launch32", LGC_PRODUCT_THREADS, false);
+        emit_line(e, "__shared__ Parts parts;");
+        product_blocks(e, l, LGC_TILE_OUTPUTS, product_call(l, 2));
+        kernel_end(e);
+    }
     if (emit_cuda_has(e->plan, launch, CUDA_MANY)) {
         emit_line(e, "%s", "");
         emit_line(e, "/* The products of launch %d for many rows: the same bits. */", launch);
@@ -258,7 +279,11 @@ static LgStatus cuda_matmul(Emit *e, int launch) {
     }
     if (emit_cuda_has(e->plan, launch, CUDA_TILE))
         LG_TRY(cuda_tile(e, launch));
-    return emit_cuda_has(e->plan, launch, CUDA_FUSED) ? cuda_fused(e, launch) : LG_OK;
+    if (emit_cuda_has(e->plan, launch, CUDA_FUSED)) {
+        LG_TRY(cuda_fused(e, launch, 1));
+        LG_TRY(cuda_fused(e, launch, 2));
+    }
+    return LG_OK;
 }
 
 static LgStatus cuda_attend(Emit *e, int launch) {
@@ -270,6 +295,11 @@ static LgStatus cuda_attend(Emit *e, int launch) {
         return lang_refuse(e->p, s->stmt->line, 0, e->err,
                            "cannot emit: keys and values are stored in two types. Give both states "
                            "one type.");
+    if (a->width > LGC_WIDTH_MAX || a->v_width > LGC_WIDTH_MAX || a->group > 16)
+        return lang_refuse(e->p, s->stmt->line, 0, e->err,
+                           "cannot emit: back end cuda has heads of up to %d elements, of which up "
+                           "to 16 share keys. Back end cpu has others.",
+                           LGC_WIDTH_MAX);
     if (!emit_input(e, a->slot) || !emit_input(e, a->pos))
         return lang_refuse(e->p, s->stmt->line, 0, e->err,
                            "cannot emit: attention goes by the inputs slot and pos. Name them so.");
@@ -289,20 +319,23 @@ static LgStatus cuda_attend(Emit *e, int launch) {
     kernel_begin(e, launch, "launch", LGC_ATTEND_THREADS, true);
     emit_code(
         e, a->softmax->line,
-        "const Attend<%s, %s> part = {%s, %llu, %s, %llu, %s, %s, %llu, %llu, %llu, %llu, %s, "
-        "%s, (u64)layer * %llu + %llu, (u64)layer * %llu + %llu, %d, %d, %s};",
+        "const Attend<%s, %s> part = {%s, %llu, %s, %llu, %s, %s, %s, %s, (u64)layer * %llu + "
+        "%llu, (u64)layer * %llu + %llu, %d, %d, %s};",
         row_type(e, a->q), row_type(e, a->o), q.data, (unsigned long long)emit_row_elems(e, a->q),
         o.data, (unsigned long long)emit_row_elems(e, a->o), emit_input(e, a->slot),
-        emit_input(e, a->pos), (unsigned long long)a->kv_heads, (unsigned long long)a->group,
-        (unsigned long long)a->width, (unsigned long long)a->v_width, scale.data, window.data, page,
+        emit_input(e, a->pos), scale.data, window.data, page,
         (unsigned long long)plan_state(e->plan, a->k)->offset_page, page,
         (unsigned long long)plan_state(e->plan, a->v)->offset_page, emit_rounds(e, a->k) ? 1 : 0,
         emit_rounds(e, a->o) ? 1 : 0, emit_rows_text(e, l));
+    const char *heads = arena_printf(e->arena, "%llu, %llu, %llu", (unsigned long long)a->group,
+                                     (unsigned long long)a->width, (unsigned long long)a->v_width);
+    heads = heads ? heads : "";
     if (a->score)
         emit_code(e, s->stmt->line,
-                  "lgc_attend(part, step, [](float *s, int n) { score_%d(s, n); });", launch);
+                  "lgc_attend<%s>(part, step, [](float *s, int n) { score_%d(s, n); });", heads,
+                  launch);
     else
-        emit_code(e, s->stmt->line, "lgc_attend(part, step, [](float *, int) {});");
+        emit_code(e, s->stmt->line, "lgc_attend<%s>(part, step, [](float *, int) {});", heads);
     emit_own(e);
     kernel_end(e);
     emit_done(e, &q);
@@ -331,7 +364,10 @@ bool emit_cuda_has(const Plan *plan, int launch, EmitCudaKernel kernel) {
     case CUDA_TILE:
         return products && l->epilogue < l->stage_count;
     case CUDA_FUSED:
+    case CUDA_FUSED32:
         return plain && l->epilogue < l->stage_count;
+    case CUDA_LAUNCH32:
+        return plain;
     case CUDA_MANY:
         return plain && emit_cuda_bf16(plan, l->stages[0]->matmul->x) &&
                l->stages[0]->matmul->k % 8 == 0;
@@ -342,7 +378,8 @@ bool emit_cuda_has(const Plan *plan, int launch, EmitCudaKernel kernel) {
 
 void emit_cuda_name(const Plan *plan, int launch, EmitCudaKernel kernel,
                     char name[EMIT_CUDA_NAME_MAX]) {
-    static const char *const prefix[CUDA_KERNELS] = {"launch", "tile", "fused", "many"};
+    static const char *const prefix[CUDA_KERNELS] = {"launch", "launch32", "tile",
+                                                     "fused",  "fused32",  "many"};
     snprintf(name, EMIT_CUDA_NAME_MAX, "%s_%d_%s", prefix[kernel], launch,
              plan->launches[launch].name);
 }
@@ -356,6 +393,19 @@ int emit_cuda_domain(const Plan *plan, int launch) {
     Emit e = {.plan = plan, .p = plan->program};
     const Launch *l = &plan->launches[launch];
     return l->row_dim < 0 ? 2 : emit_domain(&e, l);
+}
+
+/* A thread has four elements of the longest row, where a block can have so many threads. */
+static uint32_t row_threads(const Emit *e, const Launch *l) {
+    uint64_t most = 1;
+    for (int k = 0; k < l->stage_count; k++)
+        for (int t = 0; t < l->stages[k]->stmt->target_count; t++) {
+            int tensor = l->stages[k]->stmt->targets[t].tensor;
+            uint64_t n = e->p->tensors[tensor].kind == LANG_STATE ? 1 : emit_row_elems(e, tensor);
+            most = n > most ? n : most;
+        }
+    uint64_t threads = (most / 4 + 31) / 32 * 32;
+    return (uint32_t)(threads < 128 ? 128 : threads > LGC_ROW_THREADS ? LGC_ROW_THREADS : threads);
 }
 
 static uint32_t product_grid(const Launch *l, int outputs) {
@@ -375,22 +425,28 @@ EmitCudaGrid emit_cuda_grid(const Plan *plan, int launch, EmitCudaKernel kernel,
         return (EmitCudaGrid){
             rows,
             (uint32_t)((result_columns(&e, l) + TILE_COLUMNS_A_BLOCK - 1) / TILE_COLUMNS_A_BLOCK),
-            LGC_ROW_THREADS, 0};
+            TILE_THREADS, 0};
     case CUDA_FUSED:
         return (EmitCudaGrid){(uint32_t)lgc_product_blocks((int)m->n), row_tiles,
                               LGC_PRODUCT_THREADS, 0};
+    case CUDA_FUSED32:
+        return (EmitCudaGrid){(uint32_t)lgc_product_blocks((int)m->n), (row_tiles + 1) / 2,
+                              LGC_PRODUCT_THREADS, 0};
+    case CUDA_LAUNCH32:
+        return (EmitCudaGrid){product_grid(l, LGC_TILE_OUTPUTS), (row_tiles + 1) / 2,
+                              LGC_PRODUCT_THREADS, 0};
     case CUDA_MANY:
-        return (EmitCudaGrid){product_grid(l, LGC_MANY_OUTPUTS),
-                              (rows + LGC_MANY_ROWS - 1) / LGC_MANY_ROWS, LGC_PRODUCT_THREADS,
+        return (EmitCudaGrid){(rows + LGC_MANY_ROWS - 1) / LGC_MANY_ROWS,
+                              product_grid(l, LGC_MANY_OUTPUTS), LGC_PRODUCT_THREADS,
                               LGC_MANY_SHARED};
     default:
         break;
     }
     if (l->kind == LAUNCH_ROWS)
-        return (EmitCudaGrid){rows, 1, LGC_ROW_THREADS, 0};
+        return (EmitCudaGrid){rows, 1, row_threads(&e, l), 0};
     if (l->kind == LAUNCH_ATTEND) {
         const StageAttend *a = l->stages[0]->attend;
-        return (EmitCudaGrid){rows, (uint32_t)(a->kv_heads * a->group), LGC_ATTEND_THREADS, 0};
+        return (EmitCudaGrid){rows, (uint32_t)a->kv_heads, LGC_ATTEND_THREADS, 0};
     }
     return (EmitCudaGrid){product_grid(l, LGC_TILE_OUTPUTS),
                           m->expert >= 0 ? (uint32_t)(rows * m->slots) : row_tiles,

@@ -8,13 +8,16 @@
 /* Errors: LG_BAD_INPUT (a stage that CUDA has no kernel for), LG_NO_MEMORY. */
 LgStatus emit_cuda(const Plan *plan, Buf *out, LgError *err);
 
-/* A launch has up to four kernels. Of a launch of products: LAUNCH, the products for few rows, or
- * MANY, the same for many; TILE, what is done to their results, behind adapters; FUSED, products
- * and that in one, where no row has an adapter. Whichever run, results have the same bits. */
+/* A launch has up to six kernels. Of a launch of products: LAUNCH, for up to 16 rows, LAUNCH32, for
+ * more, or MANY, for many; TILE, what is done to their results, behind adapters; FUSED and FUSED32,
+ * products and that in one, where no row has an adapter. Whichever run, results have the same bits.
+ */
 typedef enum EmitCudaKernel {
     CUDA_LAUNCH,
+    CUDA_LAUNCH32,
     CUDA_TILE,
     CUDA_FUSED,
+    CUDA_FUSED32,
     CUDA_MANY,
     CUDA_KERNELS
 } EmitCudaKernel;

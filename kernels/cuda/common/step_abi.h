@@ -13,18 +13,20 @@
 #define LGC_TO(type) LgcPtr
 #endif
 
-#define LGC_PAGE 64         /* positions of a KV page */
-#define LGC_ROW_THREADS 256 /* of a block of a launch over rows */
-#define LGC_TILE_OUTPUTS 16 /* of a block of a product, by 16 rows */
-#define LGC_ATTEND_THREADS 128
+#define LGC_PAGE 64            /* positions of a KV page */
+#define LGC_ROW_THREADS 1024   /* of a block of a launch over rows, at most */
+#define LGC_TILE_OUTPUTS 16    /* of a block of a product, by 16 rows */
+#define LGC_ATTEND_THREADS 256 /* of a block of attention: four quarters of a page */
+#define LGC_WIDTH_MAX 256      /* of a head */
 #define LGC_PRODUCT_THREADS 256
 
 /* A product of many rows: rows and outputs of a block, K that is copied at once, copies under way.
  */
 #define LGC_MANY_ROWS 128
 #define LGC_MANY_OUTPUTS 128
-#define LGC_MANY_PITCH 160 /* bytes of 64 elements of a row in shared memory, and what is between  \
-                            */
+#define LGC_MANY_PITCH                                                                             \
+    160 /* bytes of 64 elements of a row in shared memory, and what is between                     \
+         */
 #define LGC_MANY_STAGES 4
 #define LGC_MANY_SHARED (LGC_MANY_STAGES * (LGC_MANY_ROWS + LGC_MANY_OUTPUTS) * LGC_MANY_PITCH)
 #define LGC_MANY_FROM 64 /* rows of a step from which it pays */

@@ -204,10 +204,14 @@ static LgStatus launch_parts(CudaRunner *c, int launch, int layer, const StepGra
                              LgError *err) {
     const int rows = emit_cuda_domain(c->plan, launch) == 0 ? g->bucket : g->samples;
     const bool many = rows >= LGC_MANY_FROM && has_kernel(c, launch, CUDA_MANY);
-    if (!g->adapted && !many && has_kernel(c, launch, CUDA_FUSED)) {
-        return launch_one(c, launch, CUDA_FUSED, layer, g, err);
-    }
-    LG_TRY(launch_one(c, launch, many ? CUDA_MANY : CUDA_LAUNCH, layer, g, err));
+    const bool more = rows > 16 && has_kernel(c, launch, CUDA_LAUNCH32);
+    if (!g->adapted && !many && has_kernel(c, launch, CUDA_FUSED))
+        return launch_one(c, launch, more ? CUDA_FUSED32 : CUDA_FUSED, layer, g, err);
+    LG_TRY(launch_one(c, launch,
+                      many   ? CUDA_MANY
+                      : more ? CUDA_LAUNCH32
+                             : CUDA_LAUNCH,
+                      layer, g, err));
     if (g->adapted)
         LG_TRY(cuda_adapters_apply(c->adapters, launch, layer, g->bucket, err));
     return has_kernel(c, launch, CUDA_TILE) ? launch_one(c, launch, CUDA_TILE, layer, g, err)
