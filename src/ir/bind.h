@@ -28,8 +28,8 @@ const ParamBinding *binding_get(const Binding *b, int tensor, int layer);
 LgStatus bind_params(const LangProgram *p, const TensorSet *tensors, Arena *arena, Binding **out,
                      LgError *err);
 
-/* The stored tensor and row that row *row of a bound param ([.., last axis] flattened) lies in; NULL:
- * a constant. For params of at least two axes. */
+/* The stored tensor and row that row *row of a bound param ([.., last axis] flattened) lies in;
+ * NULL: a constant. For params of at least two axes. */
 const Tensor *binding_row(const ParamBinding *b, const LangProgram *p, int tensor, uint64_t *row);
 
 /* Element rows of a bound param as f32, undoing every storage trick: row r of the flattened [..,
