@@ -74,9 +74,9 @@ typedef struct LgEngineOptions {
     const char *model; /* a folder with config.json and safetensors, or a .gguf file */
     const char
         *program; /* FILE.lg or FILE.so; NULL: the page that serves the checkpoint's architecture */
-    const char *backend; /* "cpu" (NULL), "cuda", or "interp", the reference interpreter */
-    const char
-        *level; /* CPU feature level: NULL: the best of this machine; "generic", "avx2", "avx512" */
+    const char *backend;   /* "cpu" (NULL), "cuda", or "interp", the reference interpreter */
+    const char *level;     /* CPU feature level: NULL: the best of this machine; "generic", "avx2",
+                              "avx512",     "avx512bf16", "amx" */
     const char *compiler;  /* C compiler for CPU programs; NULL: "cc" */
     const char *cache_dir; /* compiled programs; NULL: not kept, and compiled at every start */
     bool require_cache; /* fail, naming what differs, where the compiled program is not in the cache

@@ -28,7 +28,11 @@ static int64_t attend_scratch(int32_t group, int32_t positions) {
     }
 LGP_MATH_MAP(LGP_MATH_ARRAY)
 
-#if defined LGP_LEVEL_AVX512
+#if defined LGP_LEVEL_AMX
+#define LGP_TABLE lgp_kernels_amx
+#elif defined LGP_LEVEL_BF16
+#define LGP_TABLE lgp_kernels_avx512bf16
+#elif defined LGP_LEVEL_AVX512
 #define LGP_TABLE lgp_kernels_avx512
 #elif defined LGP_LEVEL_AVX2
 #define LGP_TABLE lgp_kernels_avx2
@@ -38,6 +42,9 @@ LGP_MATH_MAP(LGP_MATH_ARRAY)
 
 const LgpKernelTable LGP_TABLE = {
     .level = LGP_LEVEL_NAME,
+#ifdef LGP_LEVEL_BF16
+    .bf16_products = 1,
+#endif
     .matmul_tasks = matmul_tasks,
     .matmul_task = lgp_matmul_task,
     .matmul_scratch = matmul_scratch,

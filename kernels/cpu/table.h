@@ -15,6 +15,7 @@
 
 typedef struct LgpKernelTable {
     const char *level;
+    int32_t bf16_products; /* 1: products of bf16 rows go by pairs.h or tiles.h */
     int32_t (*matmul_tasks)(const LgpMatmul *m);
     void (*matmul_task)(const LgpMatmul *m, int32_t task, float *scratch);
     int64_t (*matmul_scratch)(int32_t k);
@@ -49,6 +50,8 @@ extern const LgpKernelTable lgp_kernels_generic;
 #ifdef LGP_HAS_AVX2 /* compiled in where the target is x86-64 */
 extern const LgpKernelTable lgp_kernels_avx2;
 extern const LgpKernelTable lgp_kernels_avx512;
+extern const LgpKernelTable lgp_kernels_avx512bf16;
+extern const LgpKernelTable lgp_kernels_amx;
 #endif
 
 #endif

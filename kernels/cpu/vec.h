@@ -1,8 +1,9 @@
 /* Eight f32 lanes, and sixteen (a panel's outputs), and the few operations that the kernels need,
  * by feature level: AVX2 with FMA where LGP_LEVEL_AVX2 is defined, with LGP_LEVEL_AVX512 too
- * sixteen lanes in one register, otherwise pairs of the compiler's own four-lane vectors. Kernels
- * are written once on these names.  At a level every operation has one meaning: a multiply-add
- * rounds once at AVX2 and AVX-512, which give the same bits, and twice at the generic level. */
+ * sixteen lanes in one register (LGP_LEVEL_BF16 and LGP_LEVEL_AMX add to it what pairs.h and
+ * tiles.h have), otherwise pairs of the compiler's own four-lane vectors. Kernels are written once
+ * on these names.  At a level every operation has one meaning: a multiply-add rounds once at AVX2
+ * and AVX-512, which give the same bits, and twice at the generic level. */
 #ifndef LG_CPU_VEC_H
 #define LG_CPU_VEC_H
 
@@ -63,7 +64,11 @@ LGP_INLINE float lgp_fma(float a, float b, float c) {
 
 #ifdef LGP_LEVEL_AVX2
 #include <immintrin.h>
-#ifdef LGP_LEVEL_AVX512
+#if defined LGP_LEVEL_AMX
+#define LGP_LEVEL_NAME "amx"
+#elif defined LGP_LEVEL_BF16
+#define LGP_LEVEL_NAME "avx512bf16"
+#elif defined LGP_LEVEL_AVX512
 #define LGP_LEVEL_NAME "avx512"
 #else
 #define LGP_LEVEL_NAME "avx2"

@@ -26,7 +26,7 @@ static const CliOption options[] = {
     {"program", NULL, "FILE", "a page FILE.lg, or a program FILE.so made by compile", OPTION_VALUE, AT(program), NULL},
     {"store", NULL, "TYPE", "bf16 (default), or f32: what stores that name no type keep", OPTION_VALUE, AT(store), "bf16 f32"},
     {"threads", NULL, "N", "threads (default: one for each core)", OPTION_VALUE, AT(threads), NULL},
-    {"level", NULL, "NAME", "CPU feature level: generic, avx2 or avx512 (default: the best here)", OPTION_VALUE, AT(level), "generic avx2 avx512"},
+    {"level", NULL, "NAME", "CPU feature level: generic, avx2, avx512, avx512bf16 or amx (default: the best here)", OPTION_VALUE, AT(level), "generic avx2 avx512 avx512bf16 amx"},
     {"compiler", NULL, "CC", "the C compiler of CPU programs (default cc)", OPTION_VALUE, AT(compiler), NULL},
     {"cache", NULL, "DIR", "compiled programs (default ~/.cache/ligature)", OPTION_VALUE, AT(cache), NULL},
     {"require-cache", NULL, NULL, "fail, naming what differs, instead of compiling", OPTION_FLAG, AT(require_cache), NULL},

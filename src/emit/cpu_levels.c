@@ -10,6 +10,16 @@ static const EmitLevel levels[] = {
      {"LGP_LEVEL_AVX2", "LGP_LEVEL_AVX512", NULL},
      {"-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", NULL},
      "AVX-512 (F, BW, VL and DQ)"},
+    {"avx512bf16",
+     {"LGP_LEVEL_AVX2", "LGP_LEVEL_AVX512", "LGP_LEVEL_BF16", NULL},
+     {"-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq",
+      "-mavx512bf16", NULL},
+     "AVX-512 (F, BW, VL and DQ) and AVX512-BF16"},
+    {"amx",
+     {"LGP_LEVEL_AVX2", "LGP_LEVEL_AVX512", "LGP_LEVEL_BF16", "LGP_LEVEL_AMX", NULL},
+     {"-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq",
+      "-mavx512bf16", "-mamx-tile", "-mamx-bf16", NULL},
+     "AVX-512 (F, BW, VL and DQ), AVX512-BF16 and AMX-BF16, and leave to use its tiles"},
 };
 
 int emit_level_count(void) {

@@ -7,8 +7,8 @@
 
 typedef struct EmitLevel {
     const char *name;
-    const char *defines[3]; /* of kernels/cpu/vec.h; ended by NULL */
-    const char *flags[9];   /* of GCC and Clang; ended by NULL */
+    const char *defines[5]; /* of kernels/cpu/vec.h; ended by NULL */
+    const char *flags[12];  /* of GCC and Clang; ended by NULL */
     const char *needs;      /* of the processor, for messages */
 } EmitLevel;
 

@@ -15,8 +15,9 @@
 /* Kernel texts in the order in which they need each other; lines that include a file of the
  * repository are dropped. */
 static LgStatus paste_kernels(Emit *e) {
-    static const char *const order[] = {"abi.h",    "vec.h", "math.h",
-                                        "matmul.h", "moe.h", "attend.h"};
+    static const char *const order[] = {"abi.h",    "vec.h",   "math.h",
+                                        "pairs.h",  "tiles.h", "matmul_loops.h",
+                                        "matmul.h", "moe.h",   "attend.h"};
     for (size_t n = 0; n < sizeof order / sizeof order[0]; n++) {
         const LgEmbedded *k = lg_kernels_cpu;
         while (k->name && strcmp(k->name, order[n]) != 0)

@@ -290,11 +290,11 @@ void emit_matmul_part(Emit *e, const Stage *s, const char *part) {
     emit_code(
         e, line,
         "%s = (LgpMatmul){.x = %s /* %s */, .x_stride = %llu, .w = &step->weights[%s] /* %s "
-        "*/, .y = %s /* %s */, .y_stride = %llu, .bias = %s, .round_bf16 = %d};",
+        "*/, .y = %s /* %s */, .y_stride = %llu, .bias = %s, .round_bf16 = %d, .x_bf16 = %d};",
         part, x.data, name_of(e, m->x), (unsigned long long)(emit_row_elems(e, m->x) / x_rows),
         emit_layer_index(e, plan_weight(e->plan, m->w, WEIGHT_MATRIX), e->arena), name_of(e, m->w),
         y.data, name_of(e, target), (unsigned long long)(emit_row_elems(e, target) / m->slots),
-        bias ? bias : "NULL", emit_rounds(e, target) ? 1 : 0);
+        bias ? bias : "NULL", emit_rounds(e, target) ? 1 : 0, emit_rounds(e, m->x) ? 1 : 0);
     emit_done(e, &x);
     emit_done(e, &y);
 }

@@ -33,7 +33,8 @@ def read(path):
         return f.read()
 
 
-LEVELS = [level for level, needs in (("generic", "processor"), ("avx2", "avx2"), ("avx512", "avx512dq")) if needs in read("/proc/cpuinfo")]
+LEVELS = [level for level, needs in (("generic", "processor"), ("avx2", "avx2"), ("avx512", "avx512dq"),
+                                ("avx512bf16", "avx512_bf16"), ("amx", "amx_bf16")) if needs in read("/proc/cpuinfo")]
 
 
 def golden(model, case, prompt):

@@ -75,8 +75,8 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.bash("run", "--te"), ["--temperature"])
 
     def test_values(self):
-        self.assertEqual(self.bash("run", "--backend", ""), ["cpu", "interp"])
-        self.assertEqual(self.bash("run", "--level", "avx"), ["avx2", "avx512"])
+        self.assertEqual(self.bash("run", "--backend", ""), ["cpu", "cuda", "interp"])
+        self.assertEqual(self.bash("run", "--level", "avx"), ["avx2", "avx512", "avx512bf16"])
         self.assertEqual(self.bash("run", "--store", "=", "b"), ["bf16"])
         self.assertEqual(self.bash("run", "--store", "="), ["bf16", "f32"])
         self.assertEqual(self.bash("compile", "--emit", ""), ["c", "plan", "so"])
@@ -99,8 +99,8 @@ class Completion(unittest.TestCase):
                 self.assertRegex(part, r"'.*" + option + r"=?\[")
                 name = option.lstrip("-")
                 self.assertRegex(fish, rf"__fish_seen_subcommand_from {command}'.* -[ls] {name} ")
-        self.assertIn("(generic avx2 avx512)", zsh)
-        self.assertIn("-x -a 'generic avx2 avx512'", fish)
+        self.assertIn("(generic avx2 avx512 avx512bf16 amx)", zsh)
+        self.assertIn("-x -a 'generic avx2 avx512 avx512bf16 amx'", fish)
 
     @unittest.skipUnless(shutil.which("fish"), "no fish here")
     def test_fish_completes(self):
@@ -108,7 +108,7 @@ class Completion(unittest.TestCase):
             r = subprocess.run(["fish", "--no-config", "-c", f"source {self.folder}/fish; complete -C '{line}'"], capture_output=True, text=True, timeout=60, cwd=self.folder)
             return [x.split("\t")[0] for x in r.stdout.splitlines()]
         self.assertEqual(fish("ligature tok"), ["tokenize"])
-        self.assertEqual(sorted(fish("ligature run --level ")), ["avx2", "avx512", "generic"])
+        self.assertEqual(sorted(fish("ligature run --level ")), ["amx", "avx2", "avx512", "avx512bf16", "generic"])
 
     def test_other_shells_are_refused(self):
         self.assertIn("bash, zsh and fish", ligature("completion", "tcsh", code=2).stderr)

@@ -147,8 +147,13 @@ static void bench_matmul(const LgpKernelTable *k, int threads, int32_t format, c
         double best, median, work = (double)rows[i] * n * columns;
         float *x = random_floats((size_t)rows[i] * (size_t)columns),
               *y = random_floats((size_t)rows[i] * (size_t)n);
-        p.m = (LgpMatmul){
-            .x = x, .x_stride = columns, .rows = rows[i], .y = y, .y_stride = n, .round_bf16 = 1};
+        p.m = (LgpMatmul){.x = x,
+                          .x_stride = columns,
+                          .rows = rows[i],
+                          .y = y,
+                          .y_stride = n,
+                          .round_bf16 = 1,
+                          .x_bf16 = 1};
         Bench b = {.k = k,
                    .threads = threads,
                    .tasks = matmul_tasks,

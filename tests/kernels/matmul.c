@@ -181,16 +181,27 @@ static bool run(Check *c, const LgpMatmul *m, bool backwards) {
     return whole || fail(c, "scratch was written outside");
 }
 
+/* What products of bf16 lose at an input beyond the roundings that f32 has (pairs.h, tiles.h): x
+ * and the weight count as zero below 2^-126, and so do sums: one for each input, and two a block
+ * and one for a block that is not whole of tiles. Sums are in units of the scale. */
+static double flushed(const Shape *s, const Weights *w, size_t at, double x) {
+    bool scaled = lgp_layouts[s->format].runs > 0;
+    double sums = 4 * (scaled ? (double)w->step[at] : 1.0);
+    return s->round ? 0x1p-126 * ((double)w->spread[at] + fabs(x) + sums) : 0;
+}
+
 /* A chain of at most 32 steps, its products rounded too at the generic level; two joins a run; the
- * run's sum of x, the bias; f8's stored numbers times their scales. */
-static double bound_of(const Shape *s, const Weights *w, const float *x, int32_t o, double ref,
-                       double bias) {
+ * run's sum of x, the bias; f8's stored numbers times their scales. A chain of pairs rounds as
+ * often, a tile's two sums and what joins them less. */
+static double bound_of(const Check *c, const Shape *s, const Weights *w, const float *x, int32_t o,
+                       double ref, double bias) {
     double spread = 0, lost = 0;
     const LgpLayout *l = &lgp_layouts[s->format];
     for (int32_t k = 0; k < s->k; k++) {
         size_t at = (size_t)o * (size_t)s->k + (size_t)k;
         spread += (double)w->spread[at] * fabs((double)x[k]);
         lost += l->code_bits == 4 ? (double)w->step[at] * 0x1p-121 : 0;
+        lost += c->k->bf16_products ? flushed(s, w, at, (double)x[k]) : 0;
     }
     int32_t runs = (s->k + LGP_BLOCK - 1) / LGP_BLOCK * (l->runs > 1 ? l->runs : 1),
             chain = s->k < LGP_BLOCK ? s->k : LGP_BLOCK;
@@ -207,7 +218,8 @@ static bool compare(Check *c, const Shape *s, const Weights *w, const LgpMatmul 
             for (int32_t k = 0; k < s->k; k++)
                 ref += (double)w->value[(size_t)o * (size_t)s->k + (size_t)k] * (double)x[k];
             ref += bias;
-            double bound = bound_of(s, w, x, o, ref, bias), got = (double)m->y[r * s->y_stride + o];
+            double bound = bound_of(c, s, w, x, o, ref, bias),
+                   got = (double)m->y[r * s->y_stride + o];
             if (!within(got, ref, bound))
                 return fail_value(c, (size_t)r * (size_t)s->n + (size_t)o, got, ref, bound);
             if (s->round && !is_bf16(got))
@@ -301,7 +313,8 @@ static bool one_case(Check *c, const Shape *s) {
                    .y = y.data,
                    .y_stride = s->y_stride,
                    .bias = s->bias ? bias.data : NULL,
-                   .round_bf16 = s->round};
+                   .round_bf16 = s->round,
+                   .x_bf16 = s->round};
     good = good && run(c, &m, false) && compare(c, s, &w, &m) && same_bits(c, s, &m) &&
            twin_bits(c, s, &m);
     if (good && !(guarded_whole(&x) && guarded_whole(&y) && guarded_whole(&bias)))

@@ -159,7 +159,8 @@ static void experts_make(Check *c, Experts *e) {
                                      .w = &e->w[p],
                                      .y = e->y[p].data,
                                      .y_stride = e->n + 1,
-                                     .round_bf16 = draw_int(c, 0, 1)};
+                                     .round_bf16 = draw_int(c, 0, 1),
+                                     .x_bf16 = draw_int(c, 0, 1)};
     }
     snprintf(c->shape, sizeof c->shape,
              "experts %d of %d, rows %d, n %d, k %d, format %d, share %d, products %d", e->slots,

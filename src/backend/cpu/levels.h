@@ -19,7 +19,8 @@ const CpuLevel *cpu_level_find(const char *name); /* NULL: no such level */
 
 /* Compiled in, and this processor has its features. */
 bool cpu_level_runs(const CpuLevel *level);
-/* The widest level of the mask that runs here; the generic one always does. */
+/* The widest level of the mask that runs here and pays on this processor, if none pays the widest
+ * that runs; the generic one always does. */
 const CpuLevel *cpu_level_best(unsigned mask);
 
 #endif

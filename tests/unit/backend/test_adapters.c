@@ -238,7 +238,7 @@ static void run(Runner *r, const int32_t slots[ADAPTERS], int32_t from, int32_t 
 #define ALL ((size_t)SETS * ROWS * TINY_VOCAB)
 #define ONE ((size_t)ROWS * TINY_VOCAB)
 
-static const char *const levels[] = {"generic", "avx2", "avx512"};
+static const char *const levels[] = {"generic", "avx2", "avx512", "avx512bf16", "amx"};
 #define LEVELS (int)(sizeof levels / sizeof *levels)
 
 /* Against the interpreter, whose sums have other orders. */

@@ -347,8 +347,8 @@ static void hold_model_to_goldens(const Fixture *f, const char *data, const char
     json_t *prompts = read_json(path);
     snprintf(path, sizeof path, "%s/tiny/goldens/%s/base.json", data, name);
     json_t *goldens = read_json(path);
-    static const char *const levels[] = {"generic", "avx2", "avx512"};
-    for (int i = 0; i < 3 && !level_missing(levels[i]); i++) {
+    static const char *const levels[] = {"generic", "avx2", "avx512", "avx512bf16", "amx"};
+    for (int i = 0; i < 5 && !level_missing(levels[i]); i++) {
         RunnerOptions o = options(f);
         o.program = m.program;
         o.binding = m.binding;
