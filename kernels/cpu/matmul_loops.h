@@ -204,16 +204,22 @@ LGP_INLINE void lgp_mm_runs(int pairs, int read, int runs, int rows, int panels,
 
 /* Asks for what lies ahead of block `at` of each panel; behind a panel's end that of the next
  * unit. */
-LGP_INLINE void lgp_mm_fetch_unit(int format, int panels, const LgpMm *t, const LgpMmUnit *u,
-                                  int32_t at, int32_t ahead, int32_t bytes) {
+LGP_INLINE void lgp_mm_fetch_panel(int format, int panels, int q, const LgpMm *t,
+                                   const LgpMmUnit *u, int32_t at, int32_t ahead, int32_t bytes) {
     const int64_t panel = (int64_t)lgp_panel_bytes(format, (uint64_t)t->k),
                   head = (int64_t)lgp_head_bytes(format, (uint64_t)t->k);
     int64_t from = at * (int64_t)lgp_block_bytes(format) + ahead;
     if (panels > 1 && from >= panel - head)
         from += (panels - 1) * panel;
-#pragma GCC unroll 2
-    for (int q = 0; q < panels; q++)
-        lgp_mm_fetch(u->blocks[q] + from, bytes);
+    lgp_mm_fetch(u->blocks[q] + from, bytes);
+}
+
+/* Runs of one row that go side by side: what is asked for at once is at most 20 lines, since a
+ * processor that has more misses under way than it can hold (about 24 lines on Zen 4) waits for
+ * them. One chain of multiply-adds a run keeps up with memory where elements are wide. */
+LGP_INLINE int lgp_mm_side(int format) {
+    const int bytes = (int)lgp_block_bytes(format);
+    return bytes > 640 ? 1 : bytes > 320 || LGP_MM_PANELS == 1 ? 2 : 4;
 }
 
 /* Few rows: `side` runs side by side from run `at` on, codes unpacked in registers. */
@@ -227,10 +233,12 @@ LGP_INLINE void lgp_mm_fused_runs(int pairs, int format, int rows, int panels, i
 #pragma GCC unroll 2
     for (int q = 0; q < panels; q++)
         w[q] = u->blocks[q] + block * bytes;
-    lgp_mm_fetch_unit(format, panels, t, u, block,
-                      lgp_mm_ahead(format) + first * (int32_t)bytes / runs,
-                      side * (int32_t)bytes / runs);
+    const int32_t ahead = lgp_mm_ahead(format) + first * (int32_t)bytes / runs,
+                  more = side * (int32_t)bytes / runs;
+    lgp_mm_fetch_panel(format, panels, 0, t, u, block, ahead, more);
     lgp_mm_runs(pairs, format, runs, rows, panels, side, t, t->x + block * t->x_block, w, first, p);
+    if (panels > 1)
+        lgp_mm_fetch_panel(format, panels, 1, t, u, block, ahead, more);
 #pragma GCC unroll 4
     for (int i = 0; i < side; i++) {
         const int run = side < runs ? first : i % runs, b = i / runs;
@@ -416,7 +424,7 @@ LGP_INLINE void lgp_mm_many(int pairs, int format, const LgpMm *t, const LgpMmUn
         for (int q = 0; format != LGP_F32 && q < LGP_MM_PANELS; q++)
             lgp_mm_unpack(pairs, format, u->blocks[q] + (int64_t)at * bytes,
                           t->tile + q * LGP_BLOCK * LGP_PANEL);
-        lgp_mm_fetch_unit(format, LGP_MM_PANELS, t, u, at, bytes, bytes);
+        lgp_mm_fetch_panel(format, LGP_MM_PANELS, 0, t, u, at, bytes, bytes);
 #pragma GCC unroll 2
         for (int run = 0; run < runs; run++) {
             const int32_t k = run * ((pairs ? LGP_PAIRS : LGP_BLOCK) / runs);
@@ -432,6 +440,8 @@ LGP_INLINE void lgp_mm_many(int pairs, int format, const LgpMm *t, const LgpMmUn
             }
             lgp_mm_tiles(pairs, format, t, &part);
         }
+        if (LGP_MM_PANELS > 1)
+            lgp_mm_fetch_panel(format, LGP_MM_PANELS, LGP_MM_PANELS - 1, t, u, at, bytes, bytes);
     }
     if (!lgp_layouts[format].runs)
         lgp_mm_tail(pairs, format, LGP_MM_PANELS, t, u);
@@ -456,7 +466,9 @@ LGP_INLINE void lgp_mm_strips(int format, int panels, const LgpMm *t, const LgpM
                 lgp_mm_unpack(1, format, b < whole ? w : last,
                               t->tile + ((b - from) * panels + q) * LGP_PAIRS * LGP_PANEL);
             }
-            lgp_mm_fetch_unit(format, panels, t, u, b, lgp_mm_ahead(format), (int32_t)bytes);
+            for (int q = 0; q < panels; q++)
+                lgp_mm_fetch_panel(format, panels, q, t, u, b, lgp_mm_ahead(format),
+                                   (int32_t)bytes);
         }
         for (int32_t i = 0; i < tiles; i += 2) {
             LgpTiles s = {.x = t->x + from * t->x_block + i * t->tile_rows * LGP_PAIRS,
@@ -514,12 +526,15 @@ LGP_INLINE void lgp_mm_unit(int pairs, int format, const LgpMm *t, const LgpMmUn
 #endif
     switch (t->rows) {
     case 1:
-        lgp_mm_fused(pairs, format, 1, 1, LGP_MM_PANELS > 1 ? 4 : 2, t, u);
+        lgp_mm_fused(pairs, format, 1, 1, lgp_mm_side(format), t, u);
         return;
 #if LGP_MM_FUSED >= 4
     case 2:
-        lgp_mm_fused(pairs, format, 2, 1, pairs && lgp_layouts[format].code_bits != 8 ? 4 : 2, t,
-                     u);
+        lgp_mm_fused(pairs, format, 2, 1,
+                     lgp_layouts[format].code_bits > 8             ? 1
+                     : pairs && lgp_layouts[format].code_bits != 8 ? 4
+                                                                   : 2,
+                     t, u);
         return;
 #endif
 #if LGP_MM_FUSED == 4
