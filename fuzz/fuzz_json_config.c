@@ -1,6 +1,7 @@
 /* config.json into flat keys; what comes out is printed as a flat JSON object, which must give the
- * same keys again. */
+ * same keys again; then what it says of quantisation is taken out or refused. */
 #include "formats/checkpoint.h"
+#include "formats/hf_quantization.h"
 #include "fuzz/fuzz.h"
 
 static void print_flat(const Config *c, Buf *out) {
@@ -22,6 +23,17 @@ static void check_same(const Config *a, const Config *b) {
     }
 }
 
+static void claim_quantization(Config *c) {
+    HfQuantization q;
+    LgError err = {0};
+    if (hf_quantization_claim(c, "input", &q, &err) != LG_OK)
+        FUZZ_CHECK(err.message[0]);
+    else
+        for (size_t i = 0; i < config_count(c); i++)
+            FUZZ_CHECK(!lg_str_starts(config_key(c, i), "quantization_config.") ||
+                       config_value(c, i)->kind == CONFIG_NULL);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Config *first = config_create();
     Config *second = config_create();
@@ -35,6 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         FUZZ_CHECK(!flat.failed);
         FUZZ_CHECK(hf_config_parse(buf_view(&flat), "flat", second, &err) == LG_OK);
         check_same(first, second);
+        claim_quantization(first);
     } else {
         FUZZ_CHECK(err.status == status && err.message[0]);
     }
