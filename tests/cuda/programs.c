@@ -1,5 +1,5 @@
 /* cuda_programs [long]: compiled CUDA programs without a device. Every shipped page gives a file
- * that NVRTC compiles (long: for each target, else one), with a kernel for each launch under the
+ * that NVRTC compiles (long: all of them for each target), with a kernel for each launch under the
  * name that the host looks for; with and without fusion, in bf16 and f32; the file is the same
  * every time and cites the page. */
 #include "tests/unit/stages/fixture.h"
@@ -113,7 +113,7 @@ static void every_model_compiles(void **state) {
         Page p;
         plan_model(&p, m, &bf16);
         for (size_t t = 0; t < 4; t++)
-            if (all_targets || t == m % 4)
+            if (all_targets || (m < 4 && t == m))
                 compiles(n, &p, targets[t]);
         page_clear(&p);
     }
