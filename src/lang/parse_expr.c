@@ -1,6 +1,9 @@
 /* Expressions and statements: a function for each symbol of the grammar, its rule above it. */
 #include "lang/parse.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static AstExpr *node_new(Parser *p, AstExprKind kind, int line, int column) {
     AstExpr *e = ARENA_NEW(p->arena, AstExpr);
     if (!e) {
@@ -194,14 +197,29 @@ static const AstExpr *parse_call(Parser *p) {
     return parse_expect(p, TOK_RPAREN, "the arguments") ? e : NULL;
 }
 
+/* A name in front of a parenthesis can only be meant as a function. */
+static const AstExpr *refuse_function(Parser *p, const AstExpr *e) {
+    char known[256] = "";
+    for (int fn = 0; fn < LANG_FN_COUNT; fn++) {
+        const size_t at = strlen(known);
+        snprintf(known + at, sizeof known - at, "%s%s", fn ? ", " : "", lang_fn_text((LangFn)fn));
+    }
+    diag_refuse(p->diag, e->line, e->column,
+                "cannot parse: there is no function %.*s. One of %s is accepted.",
+                LG_STR_ARG(e->ref.name.text), known);
+    return NULL;
+}
+
 /* atom = NUMBER | FN "(" rhs { "," expr } ")" | "(" rhs ")" | "(" "if" cond "then" rhs "else" rhs
  * ")" | ref ; */
 static const AstExpr *parse_atom(Parser *p) {
     Token t = p->tok;
     if (t.kind == TOK_FN)
         return parse_call(p);
-    if (t.kind == TOK_NAME)
-        return parse_ref_node(p);
+    if (t.kind == TOK_NAME) {
+        const AstExpr *e = parse_ref_node(p);
+        return e && !e->ref.bracketed && p->tok.kind == TOK_LPAREN ? refuse_function(p, e) : e;
+    }
     if (parse_accept(p, TOK_NUMBER)) {
         AstExpr *e = node_new(p, AST_NUMBER, t.line, t.column);
         if (e)
