@@ -52,6 +52,16 @@ def lay_out(folder):
 
 
 class Examples(unittest.TestCase):
+    def test_every_command_is_described(self):
+        listed = subprocess.run([EXE, "--help"], capture_output=True, text=True).stdout.split("Commands\n")[1].split("\n\n")[0]
+        commands = [line.split()[0] for line in listed.splitlines()]
+        self.assertGreater(len(commands), 8)
+        page = text(os.path.join(ROOT, "docs/cli.md"))
+        for command in commands:
+            self.assertIn(f"| `{command}` |", page)
+            shown = subprocess.run([EXE, command, "--help"], capture_output=True, text=True).stdout
+            self.assertIn(f"  ligature {command}", shown.split("Examples\n")[1].replace("source <(", "  ").replace("| ", "  "), command)
+
     def test_every_command_runs(self):
         ran = 0
         with tempfile.TemporaryDirectory() as folder:
