@@ -54,6 +54,11 @@ static bool always(void) {
     return true;
 }
 
+/* Tiles of one row are slower than multiply-adds, so that decoding would pay for prompts. */
+static bool when_asked_for(void) {
+    return false;
+}
+
 static const struct {
     CpuLevel level;
     bool (*runs)(void);
@@ -64,7 +69,7 @@ static const struct {
     {{"avx2", &lgp_kernels_avx2}, has_avx2, always},
     {{"avx512", &lgp_kernels_avx512}, has_avx512, always},
     {{"avx512bf16", &lgp_kernels_avx512bf16}, has_avx512bf16, amd},
-    {{"amx", &lgp_kernels_amx}, has_amx, always},
+    {{"amx", &lgp_kernels_amx}, has_amx, when_asked_for},
 #endif
 };
 
