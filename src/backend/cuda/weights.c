@@ -123,13 +123,13 @@ static void make_codes(const Load *l, const Entry *e, const LgcWeight *w, uint64
             *scales++ = d * (float)parts.scale[r];
             *scales++ = m * (float)parts.min[r];
         }
-        for (uint32_t i = 0; i < elems; i++)
-            if (w->format == LGC_CODES8)
-                data[at + i] = (unsigned char)parts.code[i];
-            else if (i % 2 == 0)
-                data[(at + i) / 2] = (unsigned char)((parts.code[i] + 8 * w->centered) & 15);
-            else
-                data[(at + i) / 2] |= (unsigned char)((parts.code[i] + 8 * w->centered) & 15) << 4;
+        for (uint32_t i = 0; i < elems && w->format == LGC_CODES8; i++)
+            data[at + i] = (unsigned char)parts.code[i];
+        for (uint32_t i = 0; i < elems && w->format == LGC_CODES4; i += 2) {
+            const int low = parts.code[i] + 8 * w->centered;
+            const int high = parts.code[i + 1] + 8 * w->centered;
+            data[(at + i) / 2] = (unsigned char)((low & 15) | (high & 15) << 4);
+        }
     }
 }
 
