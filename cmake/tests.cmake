@@ -28,7 +28,7 @@ foreach(folder ${LG_FOLDERS} kernels)
     if(folder MATCHES "^(backend|engine)$")
       list(APPEND labels threads) # what the thread sanitizer runs
     endif()
-    set_tests_properties(${folder}.${name} PROPERTIES LABELS "${labels}" TIMEOUT 900)
+    set_tests_properties(${folder}.${name} PROPERTIES LABELS "${labels}" TIMEOUT 1800)
   endforeach()
 endforeach()
 

@@ -24,4 +24,4 @@ target_compile_definitions(cuda_programs PRIVATE LG_TEST_DATA="${CMAKE_SOURCE_DI
 add_test(NAME cuda.programs COMMAND cuda_programs)
 set_tests_properties(cuda.programs PROPERTIES LABELS "cuda;numbers" TIMEOUT 300)
 add_test(NAME cuda.programs_long COMMAND cuda_programs long)
-set_tests_properties(cuda.programs_long PROPERTIES LABELS "cuda;long" TIMEOUT 900)
+set_tests_properties(cuda.programs_long PROPERTIES LABELS "cuda;long" TIMEOUT 1800)

@@ -9,4 +9,4 @@ add_test(NAME docs.embed COMMAND docs_embed ${CMAKE_SOURCE_DIR}/tests/data/tiny/
   ${CMAKE_SOURCE_DIR}/tests/data/tiny/adapters/tiny-qwen3/en-r8-all 1,2,3)
 set_tests_properties(docs.embed PROPERTIES LABELS "e2e" PASS_REGULAR_EXPRESSION "base: [0-9 ]+\nadapted: [0-9 ]+" TIMEOUT 120)
 add_test(NAME docs.examples COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/docs/test_examples.py $<TARGET_FILE:ligature> ${CMAKE_SOURCE_DIR} ${LG_SMOLLM2})
-set_tests_properties(docs.examples PROPERTIES LABELS "e2e" TIMEOUT 600)
+set_tests_properties(docs.examples PROPERTIES LABELS "e2e" TIMEOUT 1500)
